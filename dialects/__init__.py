@@ -1,0 +1,1 @@
+"""The vocabulary: the `tile` and `tgpu` dialects, the layout algebra, diagnostics."""

@@ -1,0 +1,1 @@
+"""tiledsl: a tile-level kernel language for NVIDIA GPUs, AMD GPUs and the CPU."""
