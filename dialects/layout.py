@@ -441,7 +441,9 @@ class LinearLayout:
         The answer is a power of two, at most `limit`: registers [i * run, (i + 1) * run) of every
         thread hold elements [j * run, (j + 1) * run) of one line along `axis`.
         """
-        shift = self.axis_shift(axis % self.rank) if self.rank else 0
+        if not self.rank:
+            return 1
+        shift = self.axis_shift(axis % self.rank)
         registers = self.flat("register")
         run = 0
         for i, column in enumerate(registers):
@@ -464,6 +466,8 @@ def _canonical_dims(names: Mapping[str, object]) -> tuple[str, ...]:
     """Order input names and complete the hardware's, so that equal maps are equal values."""
     if "offset" in names and len(names) == 1:
         return ("offset",)
+    if not names:
+        return ()
     if all(name in HARDWARE for name in names):
         return HARDWARE
     if all(re.fullmatch(r"dim\d+", name) for name in names):

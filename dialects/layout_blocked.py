@@ -81,7 +81,7 @@ def default(
         ValueError: A size is not a power of two, or `order` is not a permutation.
     """
     if not shape:
-        return LinearLayout({}, ()).replicate(lane=lanes, warp=warps)
+        return LinearLayout({"register": ()}, ()).replicate(lane=lanes, warp=warps)
     fastest = _order(len(shape), order)
     per_thread = [1] * len(shape)
     spare = max(1, math.prod(shape) // (lanes * warps))
