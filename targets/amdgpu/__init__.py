@@ -1,0 +1,1 @@
+"""AMD GPUs: chips, lowering to AMDGPU code, linking, running on a device or emulated."""

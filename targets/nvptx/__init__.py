@@ -1,0 +1,1 @@
+"""NVIDIA GPUs: chips, lowering to PTX, assembling, running on a device or emulated."""
