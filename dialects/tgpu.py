@@ -1,0 +1,207 @@
+"""The `tgpu` dialect: layouts, shared memory, asynchronous copies, barriers, matrix instructions.
+
+At this level every tile's encoding names a `tgpu.layout` op at the top of the module:
+
+    "tgpu.layout"() {sym_name = "blocked0", map = "register=[[0,1]] lane=[...] warp=[...] shape=[..]"}
+    func.func @kernel(...) { ... tensor<128x64xf16, @blocked0> ... }
+
+so types stay short and each layout is written once. `tile` ops without memory effects live on here
+with encodings; what involves shared memory or more than one warp is an op of this dialect.
+
+A shared buffer is a value of type `!tgpu.shared<tensor<SxMxNxT, @layout>>`: S slots (a pipeline's
+stages) of an MxN tile each, or no leading S for a plain buffer. The layout maps "offset" bits
+(in elements) to the tile's index; slots follow one another.
+"""
+
+from __future__ import annotations
+
+from tiledsl.dialects.op import (
+    I32,
+    Any_,
+    Attr,
+    Op,
+    Operand,
+    OptionalOperand,
+    Result,
+    Tile,
+    dialect_type,
+)
+from tiledsl.dialects.types import element_of, held_by, layout_name, shape_of
+
+Shared = dialect_type("tgpu.shared", "a shared buffer")
+
+
+class LayoutOp(Op, name="tgpu.layout"):
+    """The definition of a layout: a symbol and the text of a `LinearLayout`."""
+
+    sym_name = Attr(str, "The name that encodings refer to.")
+    map = Attr(str, "`str` of the LinearLayout.")
+
+
+class ConvertLayoutOp(Op, name="tgpu.convert_layout", pure=True):
+    """The same tile under another layout."""
+
+    source = Operand(Tile, "The tile.")
+    tile = Result(Tile, "Same shape and elements.")
+
+    def verify(self) -> str | None:
+        """Require the same shape and elements."""
+        source, tile = self.source.type, self.tile.type
+        if shape_of(source) != shape_of(tile) or element_of(source) != element_of(tile):
+            return f"expected the same shape and elements, found {source} and {tile}"
+        return None
+
+
+class AllocOp(Op, name="tgpu.alloc"):
+    """A buffer in shared memory, not initialized; `place_shared` gives it its byte offset."""
+
+    offset = Attr(int, "Bytes from the start of the program's shared memory.", None)
+    alignment = Attr(int, "Bytes.", 16)
+    buffer = Result(Shared, "The buffer.")
+
+
+class SlotOp(Op, name="tgpu.slot", pure=True):
+    """One slot of a buffer with several."""
+
+    buffer = Operand(Shared, "S slots.")
+    index = Operand(I32, "0 <= index < S.")
+    slot = Result(Shared, "The buffer without its leading dimension.")
+
+    def verify(self) -> str | None:
+        """Require the held type without the leading dimension."""
+        whole, slot = held_by(self.buffer.type), held_by(self.slot.type)
+        if shape_of(whole)[1:] != shape_of(slot) or layout_name(whole) != layout_name(slot):
+            return f"expected a slot of {whole}, found {slot}"
+        return None
+
+
+class LocalStoreOp(Op, name="tgpu.local_store"):
+    """Write a tile to a shared buffer."""
+
+    tile = Operand(Tile, "The tile.")
+    buffer = Operand(Shared, "Of the same shape and elements.")
+
+    def verify(self) -> str | None:
+        """Require the same shape and elements."""
+        held = held_by(self.buffer.type)
+        if shape_of(held) != shape_of(self.tile.type):
+            return f"expected a tile of shape {shape_of(held)}, found {self.tile.type}"
+        return None
+
+
+class LocalLoadOp(Op, name="tgpu.local_load"):
+    """Read a tile from a shared buffer."""
+
+    buffer = Operand(Shared, "The buffer.")
+    tile = Result(Tile, "Of the same shape and elements.")
+
+    def verify(self) -> str | None:
+        """Require the same shape and elements."""
+        held = held_by(self.buffer.type)
+        if shape_of(held) != shape_of(self.tile.type):
+            return f"expected a tile of shape {shape_of(held)}, found {self.tile.type}"
+        return None
+
+
+class AsyncCopyOp(Op, name="tgpu.async_copy"):
+    """Begin copying a tile from global memory to a shared buffer; lanes masked off store 0.
+
+    The copy belongs to the group that the next `async_commit` closes.
+    """
+
+    ptr = Operand(Tile, "One address a lane.")
+    buffer = Operand(Shared, "Of the same shape, of the pointee type.")
+    mask = OptionalOperand(Tile, "Lanes to read.")
+    cache = Attr(str, "As of tile.load.", "")
+    eviction = Attr(str, "As of tile.load.", "")
+
+
+class AsyncCommitOp(Op, name="tgpu.async_commit"):
+    """Close the current group of asynchronous copies; an empty group counts too."""
+
+
+class AsyncWaitOp(Op, name="tgpu.async_wait"):
+    """Wait until at most `pending` of this thread's latest groups are unfinished.
+
+    What other threads copied is visible only after a barrier that follows.
+    """
+
+    pending = Attr(int, "Groups that may still be in flight.")
+
+
+class BarrierOp(Op, name="tgpu.barrier"):
+    """All threads of the program arrive before any goes on; earlier memory accesses are visible.
+
+    `memory` says which: "shared", or "all" (global too).
+    """
+
+    memory = Attr(str, "What becomes visible.", "shared", ("shared", "all"))
+
+
+class MmaOp(Op, name="tgpu.mma", pure=True):
+    """acc + a @ b by a matrix instruction of the target's table.
+
+    The layouts are the instruction's fragments tiled over the warps (`layout_mma.tile`): the
+    lowering slices registers, fragment by fragment.
+    """
+
+    a = Operand(Tile, "In the instruction's operand layout.")
+    b = Operand(Tile, "In the instruction's operand layout.")
+    acc = Operand(Tile, "In the instruction's accumulator layout.")
+    instruction = Attr(str, "Its name in the target's table.")
+    precision = Attr(str, "As of tile.dot.", "ieee")
+    a_unsigned = Attr(bool, "As of tile.dot.", False)
+    b_unsigned = Attr(bool, "As of tile.dot.", False)
+    result = Result(Tile, "The accumulator's type.")
+
+    def verify(self) -> str | None:
+        """Require the accumulator's type."""
+        if self.result.type != self.acc.type:
+            return f"expected {self.acc.type}, found {self.result.type}"
+        return None
+
+
+class FmaDotOp(Op, name="tgpu.fma_dot", pure=True):
+    """acc + a @ b by fused multiply-adds, where no matrix instruction fits.
+
+    Each thread must hold, for every accumulator element (i, j) of its own, all a[i, :] and b[:, j].
+    """
+
+    a = Operand(Tile, "(M, K) or (B, M, K).")
+    b = Operand(Tile, "(K, N) or (B, K, N).")
+    acc = Operand(Tile, "(M, N) or (B, M, N).")
+    precision = Attr(str, "As of tile.dot.", "ieee")
+    a_unsigned = Attr(bool, "As of tile.dot.", False)
+    b_unsigned = Attr(bool, "As of tile.dot.", False)
+    result = Result(Tile, "The accumulator's type.")
+
+
+class ShareResultOp(Op, name="tgpu.share_result"):
+    """Give every replica the value that only the first replica of each element holds.
+
+    An atomic acts once an element, in the first thread that holds it; the others get its result
+    through `buffer`. Contains its own barriers.
+    """
+
+    value = Operand(Any_, "A scalar, or a tile whose layout replicates.")
+    buffer = Operand(Shared, "Room for the tile, or for one element.")
+    result = Result(Any_, "The type of `value`.")
+
+
+OPS: tuple[type[Op], ...] = (
+    LayoutOp,
+    ConvertLayoutOp,
+    AllocOp,
+    SlotOp,
+    LocalStoreOp,
+    LocalLoadOp,
+    AsyncCopyOp,
+    AsyncCommitOp,
+    AsyncWaitOp,
+    BarrierOp,
+    MmaOp,
+    FmaDotOp,
+    ShareResultOp,
+)
+TYPES = (("shared", 1),)
+
