@@ -25,7 +25,6 @@ instruction calculator (ROCm/amd_matrix_instruction_calculator).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -43,7 +42,7 @@ class Fragments:
     """The tiles of one matrix instruction, or of `k_steps` of them that share wide loads.
 
     Attributes:
-        a: Layout of the m x k operand; None if it can only come from shared memory.
+        a: Layout of the m x k operand.
         b: Layout of the k x n operand; None if it can only come from shared memory.
         acc: Layout of the m x n accumulator.
         k_steps: Instructions along k that `a` and `b` hold the operands of.
@@ -51,7 +50,7 @@ class Fragments:
             as its second.
     """
 
-    a: LinearLayout | None
+    a: LinearLayout
     b: LinearLayout | None
     acc: LinearLayout
     k_steps: int = 1
@@ -77,17 +76,31 @@ class Fragments:
         """Repeat one operand over a tile of `shape` and (m, n) warps; see `tile_fragment`."""
         return tile_fragment(self.layout(operand), tuple(shape), warps, operand)
 
+    def counts(self, m: int, n: int, k: int, warps: tuple[int, int]) -> tuple[int, int, int]:
+        """Give how many instructions each warp issues along m, n and k for an m x n x k product."""
+        return (
+            max(1, m // (self.acc.shape[0] * warps[0] // self.acc.warps)),
+            max(1, n // (self.acc.shape[1] * warps[1])),
+            k * self.k_steps // self.a.shape[1],
+        )
+
     def swap(self) -> Fragments:
         """Give the fragments of the same instruction used for the transposed product.
 
         C = A B is also (B^T A^T)^T. Where accumulators hold columns this makes them hold rows.
+
+        Raises:
+            ValueError: b comes from shared memory.
         """
-
-        def turn(layout: LinearLayout | None) -> LinearLayout | None:
-            return None if layout is None else layout.transpose((1, 0))
-
-        acc = self.acc.transpose((1, 0))
-        return Fragments(turn(self.b), turn(self.a), acc, self.k_steps, not self.swapped)
+        a, b = self.layout("a"), self.layout("b")
+        turned = (1, 0)
+        return Fragments(
+            b.transpose(turned),
+            a.transpose(turned),
+            self.acc.transpose(turned),
+            self.k_steps,
+            not self.swapped,
+        )
 
 
 @lru_cache(maxsize=1024)
@@ -313,15 +326,3 @@ def _steps(axis: int, start: int, stop: int) -> list[Basis]:
 def _turn(bases: Sequence[Basis]) -> list[Basis]:
     """Swap the two coordinates of each basis."""
     return [(column, row) for row, column in bases]
-
-
-def instruction_counts(shape: Sequence[int], fragment: Sequence[int], warps: Sequence[int]) -> int:
-    """Give how many instructions each warp issues for one operand tile.
-
-    Args:
-        shape: The tile.
-        fragment: The instruction's tile.
-        warps: Warps along each dimension, counting those that one instruction spans once.
-    """
-    sizes = zip(shape, fragment, warps, strict=True)
-    return math.prod(max(1, size // (one * count)) for size, one, count in sizes)
