@@ -26,14 +26,18 @@ from tiledsl.dialects.diagnostics import CompilerBug, KernelError
 
 Value = int | float | bytes | np.generic
 
+_NUMBERS = (int, float, np.generic)
+
 
 def _round(value: Value, to: type[np.generic]) -> np.generic:
     """Round to nearest even; what is too large becomes infinite or the type's NaN, as in NumPy."""
+    if not isinstance(value, _NUMBERS):  # None and text too: callers are not all type checked
+        raise TypeError
     with np.errstate(over="ignore"):
         try:
             wide = np.float64(value)
         except OverflowError:  # an integer beyond even f64
-            wide = np.float64(np.inf if cast(int, value) > 0 else -np.inf)
+            wide = np.copysign(np.inf, -1 if str(value).startswith("-") else 1)
         return wide.astype(to)
 
 
@@ -157,7 +161,7 @@ class ArgumentLayout:
             return b"".join(self._fields(values))
 
     def _fields(self, values: Sequence[Value]) -> Iterator[bytes]:
-        """Pack one by one: round what `struct` says overflows, name what cannot be packed at all."""
+        """Pack one by one: round what overflows, name what cannot be packed at all."""
         if len(values) != len(self.kinds):
             raise KernelError(f"expected {len(self.kinds)} arguments, found {len(values)}")
         end = 0

@@ -40,6 +40,7 @@ class Chip:
         waves_per_simd: Resident waves.
         simds: SIMDs a compute unit (RDNA: a workgroup processor) has.
         lds_granule: The unit of bytes in which LDS is given out.
+        barriers: Workgroups of more than one wave that a compute unit can have.
         lds_load_bytes: The widest load from global memory straight to LDS a lane; 0 without any.
         xf32: mfma on f32 operands rounded to 19 bits.
         ds_read_tr: LDS reads that transpose 16-bit and 8-bit tiles.
@@ -63,6 +64,7 @@ class Chip:
     waves_per_simd: int
     simds: int
     lds_granule: int
+    barriers: int
     lds_load_bytes: int = 0
     xf32: bool = False
     ds_read_tr: bool = False
@@ -104,6 +106,8 @@ class Chip:
         """
         waves = -(-threads // self.wave_size)
         by_waves = self.waves(vgprs) * self.simds // waves
+        if waves > 1:
+            by_waves = min(by_waves, self.barriers)
         if lds_bytes == 0:
             return by_waves
         given = -(-lds_bytes // self.lds_granule) * self.lds_granule
@@ -115,7 +119,7 @@ def _cdna(name: str, fp8: Fp8, lds_kib: int, lds_granule: int, lds_load: int, **
     return Chip(
         int(name[3:], 16), name, 64, lds_kib << 10, lds_kib << 10, "mfma", fp8,
         vgprs=512, vgpr_granule=8, max_vgprs=512, agprs=True, waves_per_simd=8, simds=4,
-        lds_granule=lds_granule, lds_load_bytes=lds_load, packed_f32=True, **more,
+        lds_granule=lds_granule, barriers=16, lds_load_bytes=lds_load, packed_f32=True, **more,
     )  # fmt: skip
 
 
@@ -124,7 +128,7 @@ def _rdna(name: str, fp8: Fp8, **more: bool) -> Chip:
     return Chip(
         int(name[3:], 16), name, 32, 64 << 10, 128 << 10, "wmma", fp8,
         vgprs=1536, vgpr_granule=24, max_vgprs=256, agprs=False, waves_per_simd=16, simds=4,
-        lds_granule=1024, **more,
+        lds_granule=1024, barriers=32, **more,
     )  # fmt: skip
 
 
