@@ -2,7 +2,7 @@
 
 At this level every tile's encoding names a `tgpu.layout` op at the top of the module:
 
-    "tgpu.layout"() {sym_name = "blocked0", map = "register=[[0,1]] lane=[...] warp=[...] shape=[..]"}
+    "tgpu.layout"() {sym_name = "blocked0", map = "register=[[0,1]] lane=[...] warp=[] shape=[..]"}
     func.func @kernel(...) { ... tensor<128x64xf16, @blocked0> ... }
 
 so types stay short and each layout is written once. `tile` ops without memory effects live on here
@@ -23,7 +23,10 @@ from tiledsl.dialects.op import (
     Operand,
     OptionalOperand,
     Result,
+    Symbol,
     Tile,
+    VariadicOperand,
+    VariadicResult,
     dialect_type,
 )
 from tiledsl.dialects.types import element_of, held_by, layout_name, shape_of
@@ -176,11 +179,37 @@ class FmaDotOp(Op, name="tgpu.fma_dot", pure=True):
     result = Result(Tile, "The accumulator's type.")
 
 
+class PartialReduceOp(Op, name="tgpu.partial_reduce", pure=True):
+    """What each warp can combine of a `tile.reduce` by itself: its registers and lanes.
+
+    The result is (partials, *kept), `kept` being the shape without the axis, in the layout
+    `plan_reduction(layout of the sources, axis).cross_warp.partial`: every warp's partial result
+    has its own place along the new first dimension, in the order of the axis where the sources'
+    layout is ordered along it. Lowering takes the steps of `tile.reduce` up to the lanes.
+    """
+
+    sources = VariadicOperand(Tile, "One shape and layout.")
+    axis = Attr(int, "As of `tile.reduce`.")
+    combine = Attr(Symbol, "As of `tile.reduce`.")
+    kind = Attr(str, "As of `tile.reduce`.", "")
+    results_ = VariadicResult(Tile, "(partials, *kept), one a source.")
+
+    def verify(self) -> str | None:
+        """Require the kept shape behind the partials."""
+        for source, result in zip(self.sources, self.results_, strict=True):
+            kept = list(shape_of(source.type))
+            del kept[self.axis]
+            if shape_of(result.type)[1:] != tuple(kept):
+                return f"expected (partials, *{tuple(kept)}), found {result.type}"
+        return None
+
+
 class ShareResultOp(Op, name="tgpu.share_result"):
     """Give every replica the value that only the first replica of each element holds.
 
     An atomic acts once an element, in the first thread that holds it; the others get its result
-    through `buffer`. Contains its own barriers.
+    through `buffer`. Contains the barrier (of all memory) between writing and reading the buffer;
+    `insert_barriers` orders it against everything else.
     """
 
     value = Operand(Any_, "A scalar, or a tile whose layout replicates.")
@@ -201,6 +230,7 @@ OPS: tuple[type[Op], ...] = (
     BarrierOp,
     MmaOp,
     FmaDotOp,
+    PartialReduceOp,
     ShareResultOp,
 )
 TYPES = (("shared", 1),)
