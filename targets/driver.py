@@ -6,8 +6,10 @@ Launching, copying and loading look the same on NVIDIA and AMD once the names ar
 Contract: a driver is created without touching hardware; the first call that needs the vendor's
 library loads it, and without one (or without a device) that call raises `KernelError`, never
 `OSError`. Addresses and streams are plain integers, as every array library hands them out; stream
-0 is the vendor's default stream. All calls are thread safe. A kernel keeps its code loaded for as
-long as the object lives.
+0 is the vendor's default stream. All calls are thread safe, work on any thread and leave its
+current device as they found it. Code once loaded stays loaded: unloading it from a finalizer could
+break a graph capture that is under way. What the vendor's library refuses is a `KernelError` with
+the vendor's name for it.
 """
 
 from __future__ import annotations
@@ -31,6 +33,8 @@ class DeviceInfo:
         name: The marketing name, as "NVIDIA H200".
         chip: The name to compile for, a key of the target's chip table ("sm_90a", "gfx942"), or
             the device's own name where the table has no fit: compiling for it then says so.
+        native: Whether the device is of exactly that chip. If not, only portable code runs on it,
+            as PTX text; machine code does not.
         memory_bytes: Device memory in all.
         multiprocessors: Streaming multiprocessors or compute units.
         shared_bytes: The most shared memory one workgroup can have.
@@ -39,6 +43,7 @@ class DeviceInfo:
     index: int
     name: str
     chip: str
+    native: bool
     memory_bytes: int
     multiprocessors: int
     shared_bytes: int
@@ -50,14 +55,15 @@ class Resources:
 
     Attributes:
         registers: 32-bit vector registers a thread (on AMD: vector and accumulation registers).
-        spill_bytes: Bytes a thread spilled to memory; 0 in a healthy kernel.
+        spill_bytes: Bytes a thread spilled to memory, 0 in a healthy kernel; None where the source
+            does not say (a driver knows only `local_bytes`).
         local_bytes: Bytes of private memory a thread, spills and stack arrays together.
         shared_bytes: Shared memory fixed at compile time, in bytes a workgroup.
         scalar_registers: AMD's scalar registers a wave; 0 where there are none.
     """
 
     registers: int
-    spill_bytes: int
+    spill_bytes: int | None
     local_bytes: int
     shared_bytes: int
     scalar_registers: int = 0
@@ -77,6 +83,9 @@ class LaunchOptions:
     programmatic: bool = False
 
 
+PLAIN_LAUNCH = LaunchOptions()
+
+
 class Kernel(Protocol):
     """One entry point, loaded on one device."""
 
@@ -89,7 +98,7 @@ class Kernel(Protocol):
         """Queue one run on `stream` and return without waiting for it.
 
         Args:
-            grid: Workgroups along x, y, z; each at least 1.
+            grid: Workgroups along x, y, z; with a zero among them nothing runs.
             threads: Threads a workgroup.
             arguments: Packed as `tiledsl.targets.arguments.ArgumentLayout` packs them.
             stream: The vendor's stream handle.
@@ -115,7 +124,7 @@ class Driver(Protocol):
         entry: str,
         shared_bytes: int,
         device: int = 0,
-        options: LaunchOptions = LaunchOptions(),
+        options: LaunchOptions = PLAIN_LAUNCH,
     ) -> Kernel:
         """Load `binary` on `device` and find `entry` in it.
 

@@ -1,0 +1,139 @@
+"""Call a vendor's driver library through ctypes: found late, typed, every status checked.
+
+Both drivers are plain C libraries that return a status, so one small binding serves both. ctypes on
+the library itself is used rather than a vendor's Python package because nothing then needs to be
+installed beside the driver, the two vendors' drivers read alike, and a launch through prepared
+buffers costs less: about 1.3 us, where the same call through cuda-bindings takes 3 to 4 us.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from numpy.typing import NDArray
+
+from tiledsl.dialects.diagnostics import CompilerBug, KernelError
+
+
+class DriverLibrary:
+    """One shared library, loaded on the first call.
+
+    Args:
+        title: What users know it as, for messages: "the NVIDIA driver".
+        names: File names to try, in order.
+        override: An environment variable that names a file to load instead.
+        prototypes: Argument types of every function used. All return a C int, 0 for success.
+        describe: Given this library and a status, the vendor's name and words for it.
+        hints: What a user can do about some statuses.
+    """
+
+    def __init__(
+        self,
+        title: str,
+        names: Sequence[str],
+        override: str,
+        prototypes: Mapping[str, Sequence[Any]],
+        describe: Callable[[DriverLibrary, int], str],
+        hints: Mapping[int, str],
+    ) -> None:
+        self._title = title
+        self._names = names
+        self._override = override
+        self._prototypes = prototypes
+        self._describe = describe
+        self._hints = hints
+        self._lock = threading.Lock()
+        self._library: ctypes.CDLL | None = None
+        self._functions: dict[str, Any] = {}
+
+    def function(self, name: str) -> Any:
+        """Return a function with its types set; its status is the caller's to check.
+
+        Raises:
+            KernelError: There is no such library here, or it is too old to have the function.
+        """
+        found = self._functions.get(name)
+        if found is None:
+            with self._lock:
+                if self._library is None:
+                    self._library = self._open()
+            if name not in self._prototypes:
+                raise CompilerBug(f"{name} is called but has no prototype")
+            try:
+                found = getattr(self._library, name)
+            except AttributeError as error:
+                raise KernelError(f"{self._title} here is too old: it has no {name}") from error
+            found.argtypes = list(self._prototypes[name])
+            found.restype = ctypes.c_int
+            self._functions[name] = found
+        return found
+
+    def call(self, name: str, *arguments: Any) -> None:
+        """Call a function and raise `KernelError` unless it succeeds."""
+        status = self.function(name)(*arguments)
+        if status:
+            raise self.error(name, status)
+
+    def error(self, name: str, status: int, detail: str = "") -> KernelError:
+        """Return the error for a status that function `name` returned."""
+        words = self._describe(self, status)
+        return KernelError(f"{name} failed: {words}{detail}", hint=self._hints.get(status))
+
+    def _open(self) -> ctypes.CDLL:
+        chosen = os.environ.get(self._override)
+        names = [chosen] if chosen else self._names
+        reasons: list[str] = []
+        for name in names:
+            try:
+                return ctypes.CDLL(name)
+            except OSError as error:
+                reasons.append(str(error))
+        raise KernelError(f"{self._title} was not found ({'; '.join(reasons)})")
+
+
+class LaunchBuffer:
+    """Argument bytes in the form that both vendors' launch functions take as `extra`.
+
+    That is a list of tags and pointers (buffer, size, end) made once, so that a launch only copies
+    bytes. One buffer serves one thread at a time: hold `lock` from `fill` until the launch function
+    has returned, when the driver has taken its own copy.
+
+    Args:
+        end: The vendor's tag for the end of the list.
+    """
+
+    _BUFFER, _SIZE = 1, 2
+
+    def __init__(self, end: int) -> None:
+        self.lock = threading.Lock()
+        self._end = end
+        self._size = ctypes.c_size_t()
+        self._reserve(256)
+
+    def _reserve(self, capacity: int) -> None:
+        self._capacity = capacity
+        # Aligned for the strictest argument, a tensor map (64).
+        self._storage = ctypes.create_string_buffer(capacity + 64)
+        self._address = -(-ctypes.addressof(self._storage) // 64) * 64
+        self.extra = (ctypes.c_void_p * 5)(
+            self._BUFFER, self._address, self._SIZE, ctypes.addressof(self._size), self._end
+        )
+
+    def fill(self, arguments: bytes) -> None:
+        """Put a launch's arguments behind `extra`."""
+        size = len(arguments)
+        if size > self._capacity:
+            self._reserve(size)
+        ctypes.memmove(self._address, arguments, size)
+        self._size.value = size
+
+
+def contiguous_address(array: NDArray[Any]) -> int:
+    """Return where an array's bytes lie, for a copy of all of them at once."""
+    if not array.flags.c_contiguous:
+        raise CompilerBug(f"expected a C-contiguous array to copy, found strides {array.strides}")
+    return array.ctypes.data
