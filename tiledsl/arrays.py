@@ -1,0 +1,295 @@
+"""Read kernel arguments of any library: what type, which address, on which device.
+
+NumPy and torch arrays, CuPy and Numba arrays (`__cuda_array_interface__`), anything with
+`__dlpack__`, Python and NumPy scalars. No library is imported here that the caller has not imported:
+a reader is chosen once for each Python type, by what that type has.
+
+Contract: `read(value)` gives an `Argument`; a value of no known kind gives None, and the caller, who
+knows the parameter's name, words the error. An array is passed as the address of its first element,
+so strides are the kernel's business; a zero-size or null array is a pointer too. Nothing is copied.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+import ml_dtypes
+import numpy as np
+
+from tiledsl.specialize import DIVISOR, FLOATS, INTEGERS, ArgType, integer_type, specialize_integer
+
+HOST = "host"
+
+
+class Argument(NamedTuple):
+    """One argument as a launch needs it.
+
+    Attributes:
+        type: What the compiler may know of it.
+        value: What is packed: an address, an integer or a float.
+        place: Where an array lives: "host", "cuda:0", "hip:0"; None for a scalar.
+    """
+
+    type: ArgType
+    value: int | float
+    place: str | None = None
+
+
+class HostMemory(NamedTuple):
+    """The bytes that an array in host memory spans: addresses `low` to `high`, one past the last."""
+
+    low: int
+    high: int
+    writable: bool
+
+
+_NUMPY_NAMES: dict[np.dtype[Any], str] = {
+    np.dtype(np.bool_): "i1",
+    **{
+        np.dtype(f"{'' if signed else 'u'}int{bits}"): name
+        for name, (bits, signed) in INTEGERS.items()
+    },
+    np.dtype(np.float16): "fp16",
+    np.dtype(np.float32): "fp32",
+    np.dtype(np.float64): "fp64",
+    np.dtype(ml_dtypes.bfloat16): "bf16",
+    np.dtype(ml_dtypes.float8_e4m3fn): "fp8e4m3",
+    np.dtype(ml_dtypes.float8_e5m2): "fp8e5m2",
+}
+_BY_NAME = {name: dtype for dtype, name in _NUMPY_NAMES.items()}
+_TORCH_NAMES = {
+    "bool": "i1",
+    **{f"{'' if signed else 'u'}int{bits}": name for name, (bits, signed) in INTEGERS.items()},
+    "float16": "fp16",
+    "bfloat16": "bf16",
+    "float32": "fp32",
+    "float64": "fp64",
+    "float8_e4m3fn": "fp8e4m3",
+    "float8_e5m2": "fp8e5m2",
+}
+
+
+def numpy_dtype(name: str) -> np.dtype[Any]:
+    """Return the NumPy dtype (perhaps of ml_dtypes) of the element type called `name`."""
+    return _BY_NAME[name]
+
+
+@cache
+def _pointer_types(dtype: str) -> tuple[ArgType, ArgType]:
+    return ArgType(dtype, pointer=True), ArgType(dtype, pointer=True, divisible=True)
+
+
+def pointer(dtype: str, address: int, place: str) -> Argument:
+    """Return the argument for an array of `dtype` at `address`."""
+    return Argument(_pointer_types(dtype)[address % DIVISOR == 0], address, place)
+
+
+_scalar_type = cache(ArgType)
+_FLOAT = _scalar_type("fp32")
+
+
+def _read_bool(value: object) -> Argument:
+    return Argument(_scalar_type("i1"), int(bool(value)))
+
+
+def _read_int(value: int) -> Argument | None:
+    dtype = integer_type(value)
+    return None if dtype is None else Argument(_integer(dtype, value), int(value))
+
+
+def _integer(dtype: str, value: int) -> ArgType:
+    if value == 1:
+        return _one(dtype)
+    return _multiple(dtype) if value % DIVISOR == 0 else _scalar_type(dtype)
+
+
+@cache
+def _one(dtype: str) -> ArgType:
+    return specialize_integer(dtype, 1)
+
+
+@cache
+def _multiple(dtype: str) -> ArgType:
+    return specialize_integer(dtype, DIVISOR)
+
+
+def _read_float(value: float) -> Argument:
+    return Argument(_FLOAT, value)
+
+
+def _read_numpy_scalar(value: np.generic) -> Argument | None:
+    name = _NUMPY_NAMES.get(value.dtype)
+    if name in INTEGERS:
+        return Argument(_integer(name, int(value)), int(value))
+    if name in FLOATS:
+        return Argument(_scalar_type(name), float(value))
+    return _read_bool(value) if name == "i1" else None
+
+
+def _read_numpy(value: np.ndarray[Any, Any]) -> Argument | None:
+    name = _NUMPY_NAMES.get(value.dtype)
+    return None if name is None else pointer(name, value.ctypes.data, HOST)
+
+
+def _torch_reader() -> Callable[[Any], Argument | None]:
+    import torch  # the caller passed a torch tensor, so it is there
+
+    names = {
+        getattr(torch, spelled): name
+        for spelled, name in _TORCH_NAMES.items()
+        if hasattr(torch, spelled)
+    }
+    vendor = "hip" if torch.version.hip else "cuda"
+    places = {-1: HOST, **{i: f"{vendor}:{i}" for i in range(64)}}
+
+    def read_torch(value: Any) -> Argument | None:
+        name = names.get(value.dtype)
+        if name is None or not (value.is_cuda or value.device.type == "cpu"):
+            return None
+        return pointer(name, value.data_ptr(), places[value.get_device()])
+
+    return read_torch
+
+
+def _read_cuda_interface(value: Any) -> Argument | None:
+    """Read by the CUDA array interface, version 2 or 3 (CuPy, Numba, RAPIDS)."""
+    interface = value.__cuda_array_interface__
+    name = _NUMPY_NAMES.get(np.dtype(interface["typestr"]))
+    if name is None:
+        return None
+    device = getattr(getattr(value, "device", None), "id", 0)
+    return pointer(name, interface["data"][0] or 0, f"cuda:{device}")
+
+
+class _DLDevice(ctypes.Structure):
+    _fields_ = (("type", ctypes.c_int32), ("id", ctypes.c_int32))
+
+
+class _DLTensor(ctypes.Structure):
+    """The head of a DLPack tensor, as the specification's dlpack.h lays it out."""
+
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("device", _DLDevice),
+        ("ndim", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    )
+
+
+_DLPACK_PLACES = {1: "host", 2: "cuda", 3: "host", 10: "hip", 11: "host", 13: "cuda"}
+"""DLDeviceType to place: CPU, CUDA, CUDA pinned host, ROCm, ROCm pinned host, CUDA managed."""
+_DLPACK_CODES = {0: "i{}", 1: "u{}", 2: "fp{}", 4: "bf{}", 6: "i1", 10: "fp8e4m3", 12: "fp8e5m2"}
+"""DLDataTypeCode to a name with the bits in place of {}."""
+
+
+def _dl_tensor(value: Any) -> tuple[_DLTensor, object]:
+    """Return the DLPack tensor of `value` and the capsule that owns it."""
+    capsule = value.__dlpack__()
+    get = ctypes.pythonapi.PyCapsule_GetPointer
+    get.restype, get.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
+    return _DLTensor.from_address(get(capsule, b"dltensor")), capsule
+
+
+def _read_dlpack(value: Any) -> Argument | None:
+    tensor, _capsule = _dl_tensor(value)
+    spelled = _DLPACK_CODES.get(tensor.code, "").format(tensor.bits)
+    place = _DLPACK_PLACES.get(tensor.device.type)
+    if tensor.lanes != 1 or place is None or spelled not in _BY_NAME:
+        return None
+    where = HOST if place == HOST else f"{place}:{tensor.device.id}"
+    return pointer(spelled, (tensor.data or 0) + tensor.byte_offset, where)
+
+
+Reader = Callable[[Any], Argument | None]
+_readers: dict[type, Reader] = {
+    bool: _read_bool,
+    int: _read_int,
+    float: _read_float,
+    np.ndarray: _read_numpy,
+}
+
+
+def _is_torch_tensor(kind: type) -> bool:
+    return any(c.__module__ == "torch" and c.__name__ == "Tensor" for c in kind.__mro__)
+
+
+def _choose(kind: type) -> Reader | None:
+    """Return the reader for a Python type seen for the first time."""
+    if issubclass(kind, np.generic):
+        return _read_numpy_scalar
+    for base, reader in ((np.ndarray, _read_numpy), (int, _read_int), (float, _read_float)):
+        if issubclass(kind, base):
+            return reader
+    if _is_torch_tensor(kind):
+        return _torch_reader()
+    if hasattr(kind, "__cuda_array_interface__"):
+        return _read_cuda_interface
+    return _read_dlpack if hasattr(kind, "__dlpack__") else None
+
+
+def read(value: object) -> Argument | None:
+    """Return what a launch needs of `value`, or None where it is no array and no number.
+
+    Integers are i32 where they fit, else i64, else u64; Python floats are fp32; NumPy scalars and
+    arrays keep their type.
+    """
+    kind = type(value)
+    reader = _readers.get(kind)
+    if reader is None:
+        reader = _choose(kind)
+        if reader is None:
+            return None
+        _readers[kind] = reader
+    return reader(value)
+
+
+def is_array(value: object) -> bool:
+    """Return whether `value` is an array of some library (whatever its element type)."""
+    kind = type(value)
+    return (
+        issubclass(kind, np.ndarray)
+        or _is_torch_tensor(kind)
+        or hasattr(kind, "__cuda_array_interface__")
+        or (hasattr(kind, "__dlpack__") and not issubclass(kind, np.generic))
+    )
+
+
+def _span(address: int, shape: Sequence[int], byte_strides: Sequence[int], size: int) -> range:
+    if math.prod(shape) == 0:
+        return range(address, address)
+    steps = [(n - 1) * stride for n, stride in zip(shape, byte_strides, strict=True)]
+    low = address + sum(step for step in steps if step < 0)
+    return range(low, address + sum(step for step in steps if step > 0) + size)
+
+
+def host_memory(value: object) -> HostMemory:
+    """Return the bytes that a host array spans, for copying it to a device and back."""
+    array: Any = value
+    if isinstance(value, np.ndarray):
+        span = _span(array.ctypes.data, array.shape, array.strides, array.itemsize)
+        return HostMemory(span.start, span.stop, bool(array.flags.writeable))
+    if _is_torch_tensor(type(value)):
+        size = array.element_size()
+        strides = [stride * size for stride in array.stride()]
+        span = _span(array.data_ptr(), tuple(array.shape), strides, size)
+        return HostMemory(span.start, span.stop, True)
+    tensor, _capsule = _dl_tensor(value)
+    size = tensor.bits // 8
+    shape = [tensor.shape[i] for i in range(tensor.ndim)]
+    strides, dense = [], size
+    for n in reversed(shape):
+        strides.insert(0, dense)
+        dense *= n
+    if tensor.strides:
+        strides = [tensor.strides[i] * size for i in range(tensor.ndim)]
+    span = _span((tensor.data or 0) + tensor.byte_offset, shape, strides, size)
+    return HostMemory(span.start, span.stop, True)

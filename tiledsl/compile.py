@@ -1,0 +1,319 @@
+"""From a kernel and the types of its arguments to code, with or without a device.
+
+`compile_kernel` is the one road: trace to `tile` IR, run the target's passes, assemble. A launch takes
+it on a miss of the caches, `tile.compile` takes it ahead of time. What is kept of it is the `tile`
+IR and the code; the levels between are made anew when somebody looks at them, so that looking costs
+nothing to those who do not.
+
+TILEDSL_DUMP=folder writes the IR after every pass of every compilation into a numbered file.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tiledsl import cache
+from tiledsl.dialects.diagnostics import CompilerBug, KernelError
+from tiledsl.specialize import ArgType
+from tiledsl.targets.driver import Resources
+from tiledsl.targets.target import Artifact, Options, Target, find, target
+
+if TYPE_CHECKING:
+    from mlir import ir
+
+    from tiledsl.transforms.run import Observer
+
+Stage = tuple[str, str]
+"""A pass's name and the IR after it."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """Everything that a compilation depends on, but for the kernel's source.
+
+    Attributes:
+        signature: The run-time arguments, in the kernel's order.
+        constexprs: The values of the others.
+        chip: What to compile for, as "host", "sm_90a" or "gfx942".
+        options: See `Options`.
+    """
+
+    signature: Mapping[str, ArgType]
+    constexprs: Mapping[str, Any]
+    chip: str
+    options: Options
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What a program takes of its chip; None where no tool told.
+
+    Attributes:
+        shared_bytes: Shared memory a program, in bytes.
+        registers: Vector registers a thread.
+        spills: Bytes a thread spilled to memory.
+        occupancy: Share of the chip's threads that can be resident at once, 0 to 1.
+    """
+
+    shared_bytes: int
+    registers: int | None
+    spills: int | None
+    occupancy: float | None
+
+
+class Levels(Mapping[str, str | bytes]):
+    """The text or bytes of every level of a compiled kernel, by name, in the order of the road."""
+
+    def __init__(self, compiled: CompiledKernel) -> None:
+        self._compiled = compiled
+
+    @cached_property
+    def _names(self) -> list[str]:
+        levels = [step.level.name for step in self._compiled.steps]
+        between = [name for name in ("tgpu", "machine") if name in levels]
+        return ["tile", *between, *self._compiled.artifact.texts]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __getitem__(self, name: str) -> str | bytes:
+        if name == "tile":
+            return self._compiled.tile_ir
+        if name in self._compiled.artifact.texts:
+            return self._compiled.artifact.texts[name]
+        if name not in self._names:
+            raise KeyError(f"expected a level among {', '.join(self._names)}, found {name!r}")
+        last = max(i for i, step in enumerate(self._compiled.steps) if step.level.name == name)
+        return self._compiled.stages[last + 1][1]
+
+
+class CompiledKernel:
+    """A kernel compiled for one chip and one choice of argument types.
+
+    Attributes:
+        name: The kernel's name.
+        request: What it was compiled for.
+        artifact: The code, as the target's driver takes it.
+        tile_ir: The `tile` module that it was made from.
+        seconds: How long each step of the compilation took, in order; empty if it came from disk.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        request: Request,
+        artifact: Artifact,
+        tile_ir: str,
+        seconds: Sequence[tuple[str, float]] = (),
+    ) -> None:
+        self.name = name
+        self.request = request
+        self.artifact = artifact
+        self.tile_ir = tile_ir
+        self.seconds = list(seconds)
+
+    def __repr__(self) -> str:
+        types = ", ".join(f"{name}: {t}" for name, t in self.request.signature.items())
+        return f"<compiled kernel {self.name}({types}) for {self.request.chip}>"
+
+    @property
+    def asm(self) -> Levels:
+        """Every level: "tile", "tgpu", "machine", "llvm", then the target's own, as "ptx"."""
+        return Levels(self)
+
+    @cached_property
+    def steps(self) -> list[Any]:
+        """The passes that made it, as `transforms.run.Step`s."""
+        owner, chip = find(self.request.chip)
+        return list(owner.pipeline(chip, self.request.options))
+
+    @cached_property
+    def stages(self) -> list[Stage]:
+        """The IR as traced and after each pass: (pass name, text), the first named "trace"."""
+        from tiledsl.dialects.context import lock, parse
+        from tiledsl.transforms import run
+
+        stages = [("trace", self.tile_ir)]
+
+        def keep(name: str, module: ir.Module, seconds: float) -> None:
+            stages.append((name, str(module)))
+
+        with lock:
+            run.run(parse(self.tile_ir), self.steps, [keep])
+        return stages
+
+    @property
+    def resources(self) -> Usage:
+        """What a program takes of the chip."""
+        found = self.artifact.resources
+        owner, chip = find(self.request.chip)
+        occupancy: Callable[..., float | None] | None = getattr(owner, "occupancy", None)
+        share = occupancy(chip, self.artifact) if occupancy is not None and found else None
+        return Usage(
+            self.artifact.shared_bytes,
+            found.registers if found else None,
+            found.spill_bytes if found else None,
+            share,
+        )
+
+
+def compile_kernel(
+    name: str,
+    trace: Callable[[Request], ir.Module],
+    request: Request,
+    cache_key: str | None = None,
+) -> CompiledKernel:
+    """Compile for `request`, or take the result from disk.
+
+    Args:
+        name: The kernel's name, for dumps and messages.
+        trace: Makes the `tile` module.
+        request: What to compile for.
+        cache_key: Name of the entry on disk, or None to leave the disk alone.
+
+    Raises:
+        KernelError: The kernel is wrong, or does not fit the chip.
+        CompilerBug: The compiler is.
+    """
+    dumping = os.environ.get("TILEDSL_DUMP")
+    if cache_key is not None and not dumping and (entry := cache.load(cache_key)) is not None:
+        return _from_entry(name, request, entry)
+    compiled = _compile(name, trace, request, Path(dumping) if dumping else None)
+    if cache_key is not None:
+        cache.store(cache_key, _to_entry(compiled))
+    return compiled
+
+
+def _compile(
+    name: str, trace: Callable[[Request], ir.Module], request: Request, dump: Path | None
+) -> CompiledKernel:
+    start = time.perf_counter()
+    owner, chip = find(request.chip)
+    from tiledsl.dialects.context import lock
+    from tiledsl.transforms import run
+
+    timings = run.Timings([("load the compiler", time.perf_counter() - start)])
+    observers: list[Observer] = [timings]
+    dumper = _Dumper(dump, f"{name}-{chip}") if dump is not None else None
+    with lock:
+        start = time.perf_counter()
+        module = trace(request)
+        timings("trace", module, time.perf_counter() - start)
+        tile_ir = module.operation.get_asm(enable_debug_info=True)
+        if dumper is not None:
+            dumper("trace", module, 0.0)
+            observers.append(dumper)
+        run.run(module, owner.pipeline(chip, request.options), observers)
+        start = time.perf_counter()
+        artifact = _assemble(owner, module, chip, request.options)
+        timings("assemble", module, time.perf_counter() - start)
+    if dumper is not None:
+        dumper.write_texts(artifact.texts)
+    return CompiledKernel(name, request, artifact, tile_ir, timings.seconds)
+
+
+def _assemble(owner: Target, module: ir.Module, chip: str, options: Options) -> Artifact:
+    try:
+        return owner.assemble(module, chip, options)
+    except (KernelError, CompilerBug):
+        raise
+    except Exception as error:
+        raise CompilerBug(f"in assemble: {type(error).__name__}: {error}") from error
+
+
+class _Dumper:
+    """An observer that writes what it sees into a new folder, one numbered file a pass."""
+
+    def __init__(self, root: Path, stem: str) -> None:
+        for number in itertools.count():
+            self._folder = root / f"{number:03}-{stem}"
+            try:
+                self._folder.mkdir(parents=True)
+                break
+            except FileExistsError:
+                continue
+        self._count = 0
+
+    def __call__(self, name: str, module: ir.Module, seconds: float) -> None:
+        self._write(f"{name}.mlir", str(module).encode())
+
+    def write_texts(self, texts: Mapping[str, str | bytes]) -> None:
+        """Write what the assembler made."""
+        for name, text in texts.items():
+            self._write(f"code.{name}", text.encode() if isinstance(text, str) else text)
+
+    def _write(self, name: str, data: bytes) -> None:
+        (self._folder / f"{self._count:02}-{name}").write_bytes(data)
+        self._count += 1
+
+
+def _to_entry(compiled: CompiledKernel) -> dict[str, str | bytes]:
+    artifact = compiled.artifact
+    about = {
+        "entry": artifact.entry,
+        "kinds": artifact.kinds,
+        "shared_bytes": artifact.shared_bytes,
+        "threads": artifact.threads,
+        "resources": asdict(artifact.resources) if artifact.resources else None,
+    }
+    texts = {f"text/{name}": text for name, text in artifact.texts.items()}
+    return {
+        "about": json.dumps(about),
+        "tile": compiled.tile_ir,
+        "binary": artifact.binary,
+        **texts,
+    }
+
+
+def _from_entry(name: str, request: Request, entry: Mapping[str, Any]) -> CompiledKernel:
+    about = json.loads(entry["about"])
+    resources = about["resources"]
+    artifact = Artifact(
+        texts={
+            key.removeprefix("text/"): text
+            for key, text in entry.items()
+            if key.startswith("text/")
+        },
+        binary=entry["binary"],
+        entry=about["entry"],
+        kinds=tuple(about["kinds"]),
+        shared_bytes=about["shared_bytes"],
+        threads=about["threads"],
+        resources=Resources(**resources) if resources else None,
+    )
+    return CompiledKernel(name, request, artifact, entry["tile"])
+
+
+OPTION_NAMES = tuple(Options.__dataclass_fields__)
+
+
+def make_options(given: Mapping[str, Any]) -> Options:
+    """Return the options that keyword arguments ask for.
+
+    Raises:
+        KernelError: A value is out of range or of the wrong type; the message names the option.
+    """
+    options = replace(Options(), **given)
+    warps: Any = options.num_warps
+    if not isinstance(warps, int) or not 1 <= warps <= 32 or warps & (warps - 1):
+        raise KernelError(f"num_warps: expected a power of two from 1 to 32, found {warps!r}")
+    stages: Any = options.num_stages
+    if not isinstance(stages, int) or not 1 <= stages <= 16:
+        raise KernelError(f"num_stages: expected an integer from 1 to 16, found {stages!r}")
+    return options
+
+
+def known_targets() -> list[str]:
+    """Return the name of every chip that some target compiles for."""
+    return [chip for name in ("host", "nvptx", "amdgpu") for chip in target(name).chips()]

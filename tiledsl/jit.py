@@ -1,0 +1,389 @@
+"""`@tile.jit`: a kernel, called as `kernel[grid](arguments)`.
+
+A call binds the arguments, reads each one's `ArgType`, looks up the compiled kernel for those types,
+the constexprs, the options and the chip, compiles it if it is new, and launches. The look-up is what
+a warm call costs, so it is one pass over the arguments and one dictionary.
+
+Which parameter is a constexpr is the marker's word alone: an annotation that is `tile.constexpr`, or
+text that ends in `constexpr`. Arguments that are None, strings, types, dtypes or functions are
+constexprs whatever the annotation, as there is no run-time form of them. A tuple is passed member by
+member.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+
+from tiledsl import cache, launch
+from tiledsl.arrays import HOST, Argument, is_array, read
+from tiledsl.compile import (
+    OPTION_NAMES,
+    CompiledKernel,
+    Request,
+    compile_kernel,
+    known_targets,
+    make_options,
+)
+from tiledsl.dialects.diagnostics import KernelError
+from tiledsl.dtypes import constexpr
+from tiledsl.source import Reach, reach
+from tiledsl.specialize import ArgType, parse_signature
+from tiledsl.targets.target import Options
+
+if TYPE_CHECKING:
+    from mlir import ir
+
+_ALIASES = {"maxnreg": "max_registers", "enable_fp_fusion": "fp_contract"}
+"""Triton's names of options."""
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One parameter of a kernel."""
+
+    name: str
+    constexpr: bool
+    default: object = inspect.Parameter.empty
+
+
+def _is_marker(annotation: object) -> bool:
+    if isinstance(annotation, str):
+        return annotation.rpartition(".")[2].strip("\"' ") == "constexpr"
+    return annotation is constexpr
+
+
+def _parameters(function: Callable[..., object]) -> list[Parameter]:
+    kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    found: list[Parameter] = []
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.kind in kinds:
+            raise KernelError(
+                f"kernel `{function.__name__}`: expected named parameters, found `*{parameter.name}`"
+            )
+        found.append(
+            Parameter(parameter.name, _is_marker(parameter.annotation), parameter.default)
+        )
+    return found
+
+
+class Constant:
+    """A constexpr's value as a part of a key: 1, 1.0 and True differ, unhashable values compare by repr."""
+
+    __slots__ = ("_hash", "_key", "value")
+
+    def __init__(self, value: object) -> None:
+        self.value = value
+        self._key: object = (type(value), value)
+        try:
+            self._hash = hash(self._key)
+        except TypeError:
+            self._key = (type(value), repr(value))
+            self._hash = hash(self._key)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Constant) and self._key == other._key
+
+
+class JITFunction:
+    """A kernel (or a helper of kernels) made by `tile.jit`.
+
+    `kernel[grid](...)` launches it; called inside another kernel it is a helper.
+    """
+
+    def __init__(self, function: Callable[..., object], defaults: Mapping[str, Any]) -> None:
+        functools.update_wrapper(self, function)
+        self.fn = function
+        self.name: str = function.__name__
+        self.parameters = _parameters(function)
+        self._defaults = dict(defaults)
+        self._names = [parameter.name for parameter in self.parameters]
+        self._lock = threading.RLock()
+        self._reach: Reach | None = None
+        self._loaded: dict[object, launch.Loaded] = {}
+        self._compiled: dict[object, CompiledKernel] = {}
+
+    def __repr__(self) -> str:
+        return f"<tile.jit kernel {self.name}>"
+
+    def __getitem__(self, grid: object) -> Callable[..., CompiledKernel | None]:
+        return functools.partial(self._run, grid)
+
+    def __call__(self, *args: object, **kwargs: object) -> Any:
+        """Run as a helper inside a kernel that is being traced."""
+        from tiledsl.trace import call_helper
+
+        return call_helper(self.fn, args, kwargs)
+
+    # --- binding -------------------------------------------------------------------------------
+
+    def _bind(
+        self, args: Sequence[object], kwargs: dict[str, Any]
+    ) -> tuple[list[object], dict[str, Any]]:
+        """Return one value a parameter, in order, and the options among the keywords."""
+        if len(args) > len(self._names):
+            raise KernelError(
+                f"kernel `{self.name}`: expected at most {len(self._names)} arguments, "
+                f"found {len(args)}"
+            )
+        values = list(args)
+        for parameter in self.parameters[len(args) :]:
+            value = kwargs.pop(parameter.name, parameter.default)
+            if value is inspect.Parameter.empty:
+                kind = "constexpr " if parameter.constexpr else ""
+                raise KernelError(
+                    f"kernel `{self.name}`: {kind}argument `{parameter.name}` is missing"
+                )
+            values.append(value)
+        options = dict(self._defaults)
+        for name, value in kwargs.items():
+            known = _ALIASES.get(name, name)
+            if name in self._names:
+                raise KernelError(f"kernel `{self.name}`: argument `{name}` is given twice")
+            if known not in OPTION_NAMES:
+                raise KernelError(
+                    f"kernel `{self.name}`: no parameter or option is called `{name}`",
+                    hint=f"parameters: {', '.join(self._names)}; options: {', '.join(OPTION_NAMES)}",
+                )
+            options[known] = value
+        return values, options
+
+    def _read(
+        self, values: Sequence[object]
+    ) -> tuple[list[object], list[str], list[Argument], list[object]]:
+        """Sort the values: the key, and the names, arguments and objects of those passed at run time."""
+        key: list[object] = []
+        names: list[str] = []
+        arguments: list[Argument] = []
+        objects: list[object] = []
+        for parameter, value in zip(self.parameters, values, strict=True):
+            argument = None if parameter.constexpr else read(value)
+            if argument is not None:
+                key.append(argument.type)
+                names.append(parameter.name)
+                arguments.append(argument)
+                objects.append(value)
+            else:
+                key.append(self._constant(parameter, value))
+        return key, names, arguments, objects
+
+    def _constant(self, parameter: Parameter, value: object) -> Constant:
+        if parameter.constexpr:
+            if is_array(value):
+                raise KernelError(
+                    f"kernel `{self.name}`: argument `{parameter.name}` is a constexpr, "
+                    f"expected a value known at compile time, found {describe(value)}"
+                )
+            inner: object = value.value if isinstance(value, constexpr) else value
+            return Constant(inner)
+        if value is None or isinstance(value, str | type) or callable(value):
+            return Constant(value)
+        if isinstance(value, constexpr):
+            return Constant(value.value)
+        if type(value).__module__ == "tiledsl.dtypes":
+            return Constant(value)
+        raise KernelError(
+            f"kernel `{self.name}`: argument `{parameter.name}`: expected an array, a number, a "
+            f"bool or None, found {describe(value)}",
+            hint=f"annotate it `{parameter.name}: tile.constexpr` if its value is part of the kernel"
+            if not is_array(value)
+            else None,
+        )
+
+    # --- launching -----------------------------------------------------------------------------
+
+    def _run(self, grid: object, *args: object, **kwargs: Any) -> CompiledKernel | None:
+        """Launch; returns the compiled kernel, or None where the grid is empty."""
+        values, given = self._bind(args, kwargs)
+        key, names, arguments, objects = self._read(values)
+        place = launch.choose_place(names, arguments)
+        self._notice_changes()
+        full_key = (place, tuple(key), tuple(given.items()))
+        loaded = self._loaded.get(full_key)
+        if loaded is None:
+            loaded = self._load(full_key, values, key, place, given)
+        if callable(grid):
+            grid = grid(dict(zip(self._names, values, strict=True)))
+        sizes = launch.check_grid(grid, loaded.limits)
+        if sizes is None:
+            return None
+        from_host = {
+            i: objects[i]
+            for i, argument in enumerate(arguments)
+            if place != HOST and argument.place == HOST
+        }
+        if from_host:
+            with launch.on_device(place, arguments, from_host) as copied:
+                loaded.launch(sizes, copied, 0)
+        else:
+            stream = launch.current_stream(place, objects)
+            loaded.launch(sizes, [argument.value for argument in arguments], stream)
+        return loaded.compiled
+
+    def _load(
+        self,
+        full_key: object,
+        values: Sequence[object],
+        key: Sequence[object],
+        place: str,
+        given: Mapping[str, Any],
+    ) -> launch.Loaded:
+        with self._lock:
+            if full_key in self._loaded:
+                return self._loaded[full_key]
+            signature: dict[str, ArgType] = {}
+            constexprs: dict[str, object] = {}
+            for name, part in zip(self._names, key, strict=True):
+                if isinstance(part, ArgType):
+                    signature[name] = part
+                elif isinstance(part, Constant):
+                    constexprs[name] = part.value
+            options = make_options(given)
+            request = Request(signature, constexprs, launch.chip_of(place), options)
+            loaded = launch.Loaded(self.compile(request), place)
+            self._loaded[full_key] = loaded
+            return loaded
+
+    def _notice_changes(self) -> None:
+        """Forget what was compiled for captured variables that have changed since."""
+        if self._reach is not None and self._reach.changed():
+            with self._lock:
+                self._reach = None
+                self._loaded.clear()
+                self._compiled.clear()
+
+    # --- compiling -----------------------------------------------------------------------------
+
+    def compile(self, request: Request) -> CompiledKernel:
+        """Compile for `request`, or find it in memory or on disk."""
+        with self._lock:
+            key = (
+                tuple(request.signature.items()),
+                tuple((name, Constant(value)) for name, value in request.constexprs.items()),
+                request.chip,
+                request.options,
+            )
+            if key not in self._compiled:
+                self._compiled[key] = compile_kernel(
+                    self.name, self._trace, request, self._disk_key(request)
+                )
+            return self._compiled[key]
+
+    def _trace(self, request: Request) -> ir.Module:
+        from tiledsl.trace import trace
+
+        return trace(self.fn, request.signature, request.constexprs, request.options)
+
+    def _disk_key(self, request: Request) -> str | None:
+        """Return the name of the entry on disk, or None where something has no stable description."""
+        if self._reach is None:
+            self._reach = reach(self.fn)
+        captured = reach(functools.partial(_nothing, **dict(request.constexprs)))
+        if not (self._reach.stable and captured.stable):
+            return None
+        types = ", ".join(f"{name}: {argument}" for name, argument in request.signature.items())
+        dtypes = ", ".join(argument.dtype for argument in request.signature.values())
+        order = ", ".join(self._names)
+        return cache.key(
+            *(cache.version(), self._reach.digest, captured.digest, types, dtypes, order),
+            *(request.chip, repr(request.options)),
+        )
+
+
+def _nothing(**_: object) -> None:
+    """Stand for no function: constexprs are hashed as its bound arguments."""
+
+
+def describe(value: object) -> str:
+    """Say what a value is, for a message: its type, and the element type of an array."""
+    kind = type(value)
+    name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    dtype = getattr(value, "dtype", None)
+    return f"{name} of {dtype}" if dtype is not None and is_array(value) else f"{name} ({value!r:.40})"
+
+
+_Function = TypeVar("_Function", bound=Callable[..., object])
+
+
+@overload
+def jit(function: Callable[..., object], /) -> JITFunction: ...
+@overload
+def jit(**options: Any) -> Callable[[Callable[..., object]], JITFunction]: ...
+def jit(
+    function: Callable[..., object] | None = None, /, **options: Any
+) -> JITFunction | Callable[[Callable[..., object]], JITFunction]:
+    """Make a kernel of a function over tiles.
+
+    Use as `@tile.jit`, or with default options as `@tile.jit(num_warps=8)`. The function is traced
+    when it is first launched with arguments of new types.
+
+    Args:
+        function: The kernel. Its parameters are arrays (pointers in the kernel), numbers, and
+            `tile.constexpr` values known at compile time.
+        **options: Defaults for the options that a launch may give: num_warps, num_stages,
+            fp_contract, fast_math, ptxas_options, max_registers, debug.
+
+    Raises:
+        KernelError: An option is unknown, or the function takes *args or **kwargs.
+    """
+    defaults = {_ALIASES.get(name, name): value for name, value in options.items()}
+    unknown = [name for name in defaults if name not in OPTION_NAMES]
+    if unknown:
+        raise KernelError(
+            f"jit: expected options among {', '.join(OPTION_NAMES)}, found {', '.join(unknown)}"
+        )
+    if function is None:
+        return lambda inner: JITFunction(inner, defaults)
+    return JITFunction(function, defaults)
+
+
+def compile(  # noqa: A001 (the user's word for it, as in tile.compile)
+    kernel: JITFunction,
+    signature: Mapping[str, str],
+    constexprs: Mapping[str, object] | None = None,
+    target: str = HOST,
+    **options: Any,
+) -> CompiledKernel:
+    """Compile a kernel ahead of time, for any chip, with no device present.
+
+    Args:
+        kernel: What `tile.jit` made.
+        signature: Type of each run-time parameter, as {"x": "*fp16:16", "n": "i32"}: see
+            `tiledsl.specialize`.
+        constexprs: Values of the other parameters; those with defaults may be left out.
+        target: A chip, as "host", "sm_90a" or "gfx942".
+        **options: As of a launch: num_warps, num_stages, ...
+
+    Returns:
+        The compiled kernel: `.asm` maps each level's name to its text or bytes, `.stages` lists the
+        IR after each pass, `.resources` says what a program takes.
+
+    Raises:
+        KernelError: A parameter is missing or unknown, the target is unknown, or the kernel is wrong.
+    """
+    if target not in known_targets() and target != "cpu":
+        raise KernelError(f"expected a target among {', '.join(known_targets())}, found {target!r}")
+    types = parse_signature(signature)
+    values = dict(constexprs or {})
+    for name in (*types, *values):
+        if name not in [parameter.name for parameter in kernel.parameters]:
+            raise KernelError(f"kernel `{kernel.name}`: no parameter is called `{name}`")
+    for parameter in kernel.parameters:
+        if parameter.name in types or parameter.name in values:
+            continue
+        if parameter.default is inspect.Parameter.empty:
+            kind = "constexpr" if parameter.constexpr else "type of"
+            raise KernelError(f"kernel `{kernel.name}`: {kind} `{parameter.name}` is missing")
+        values[parameter.name] = parameter.default
+    ordered = {p.name: types[p.name] for p in kernel.parameters if p.name in types}
+    fixed = {p.name: values[p.name] for p in kernel.parameters if p.name in values}
+    known = {_ALIASES.get(name, name): value for name, value in options.items()}
+    chip = HOST if target == "cpu" else target
+    return kernel.compile(Request(ordered, fixed, chip, make_options(known)))

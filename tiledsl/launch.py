@@ -1,0 +1,255 @@
+"""Run a compiled kernel where its arguments are.
+
+A *place* is "host", "cuda:0" or "hip:1". Arrays that live on a device decide the place; arrays in host
+memory run on the current device (`tiledsl.device`), copied there and back if that is a GPU. Device
+launches go to the calling library's current stream and do not wait.
+
+Contract: nothing is launched unless the grid and every argument are right; a fault names the
+parameter. A grid with a zero launches nothing and is no error.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache
+from typing import Any, cast
+
+import numpy as np
+
+from tiledsl import device
+from tiledsl.arrays import HOST, Argument, HostMemory, host_memory
+from tiledsl.compile import CompiledKernel
+from tiledsl.dialects.diagnostics import KernelError
+from tiledsl.targets.arguments import ArgumentLayout
+from tiledsl.targets.driver import DeviceInfo, Driver, Grid, Kernel
+from tiledsl.targets.target import Target, target
+
+_TARGETS = {"host": "host", "cuda": "nvptx", "hip": "amdgpu"}
+
+
+@cache
+def _driver(vendor: str) -> Driver:
+    return target(_TARGETS[vendor]).driver()
+
+
+def split_place(place: str) -> tuple[str, int]:
+    """Return the vendor ("host", "cuda" or "hip") and ordinal in a place."""
+    vendor, _, index = place.partition(":")
+    return vendor, int(index or 0)
+
+
+@cache
+def device_info(place: str) -> DeviceInfo:
+    """Return what the driver says of the device at `place`.
+
+    Raises:
+        KernelError: There is no such device.
+    """
+    vendor, index = split_place(place)
+    found = _driver(vendor).devices()
+    if index >= len(found):
+        raise KernelError(f"expected a device among {len(found)} of kind {vendor}, found {place!r}")
+    return found[index]
+
+
+def chip_of(place: str) -> str:
+    """Return the chip to compile for at `place`."""
+    return HOST if place == HOST else device_info(place).chip
+
+
+def choose_place(names: Sequence[str], arguments: Sequence[Argument]) -> str:
+    """Return where a launch with these arguments runs.
+
+    Args:
+        names: The parameters' names.
+        arguments: One a name.
+
+    Raises:
+        KernelError: Arrays live on different devices; names the first parameter that differs.
+    """
+    first: tuple[str, str] | None = None
+    for name, argument in zip(names, arguments, strict=True):
+        place = argument.place
+        if place is None:
+            continue
+        if first is None:
+            first = (name, place)
+        elif place != first[1]:
+            raise KernelError(
+                f"argument `{name}`: expected an array on {first[1]} like `{first[0]}`, "
+                f"found one on {place}"
+            )
+    if first is None or first[1] == HOST:
+        return device.current()
+    return first[1]
+
+
+def check_grid(grid: object, limits: Sequence[int]) -> Grid | None:
+    """Return the grid as three integers, or None where it has no program.
+
+    Raises:
+        KernelError: It is no tuple of one to three integers, or an axis is out of range.
+    """
+    sizes: tuple[Any, ...]
+    sizes = (
+        tuple(cast("Sequence[Any]", grid)) if isinstance(grid, tuple | list) else (cast("Any", grid),)
+    )
+    if not 1 <= len(sizes) <= 3:
+        raise KernelError(f"grid: expected one to three integers, found {grid!r}")
+    whole: list[int] = []
+    for axis, size in enumerate(sizes):
+        try:
+            count = size.__index__()
+        except AttributeError:
+            raise KernelError(f"grid: expected integers, found {size!r} on axis {axis}") from None
+        if not 0 <= count <= limits[axis]:
+            raise KernelError(
+                f"grid: expected 0 to {limits[axis]} programs on axis {axis}, found {count}"
+            )
+        whole.append(count)
+    if 0 in whole:
+        return None
+    x, y, z = (*whole, 1, 1)[:3]
+    return x, y, z
+
+
+def current_stream(place: str, arrays: Sequence[object]) -> int:
+    """Return the current stream, at `place`, of the library that the arguments come from."""
+    vendor, index = split_place(place)
+    if vendor == HOST:
+        return 0
+    from_cupy = any(type(array).__module__.partition(".")[0] == "cupy" for array in arrays)
+    if from_cupy:
+        return int(sys.modules["cupy"].cuda.get_current_stream().ptr)
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        return _torch_raw_stream()(index)
+    return 0
+
+
+@cache
+def _torch_raw_stream() -> Callable[[int], int]:
+    torch = sys.modules["torch"]
+    raw = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+    if raw is not None:
+        return cast("Callable[[int], int]", raw)
+    return lambda index: int(torch.cuda.current_stream(index).cuda_stream)
+
+
+class Loaded:
+    """A compiled kernel, loaded on one device and ready to launch."""
+
+    def __init__(self, compiled: CompiledKernel, place: str) -> None:
+        vendor, index = split_place(place)
+        artifact = compiled.artifact
+        self.compiled = compiled
+        self.place = place
+        self.layout = ArgumentLayout(artifact.kinds)
+        self.limits: Sequence[int] = grid_limits(target(_TARGETS[vendor]), compiled.request.chip)
+        self._threads = artifact.threads
+        self._kernel: Kernel = _driver(vendor).load(
+            artifact.binary, artifact.entry, artifact.shared_bytes, index
+        )
+
+    def launch(self, grid: Grid, values: Sequence[int | float], stream: int) -> None:
+        """Queue one run on a stream."""
+        self._kernel.launch(grid, self._threads, self.layout.pack(values), stream)
+
+
+def grid_limits(owner: Target, chip: str) -> Sequence[int]:
+    """Return the most programs along each axis on `chip`."""
+    limits: Callable[[str], Sequence[int]] | None = getattr(owner, "grid_limits", None)
+    return (2**31 - 1,) * 3 if limits is None else limits(chip)
+
+
+@contextmanager
+def on_device(
+    place: str, arguments: Sequence[Argument], arrays: Mapping[int, object]
+) -> Iterator[list[int | float]]:
+    """Copy host arrays to the device at `place`, give the values to pass, copy the arrays back.
+
+    Arrays that share memory share it on the device too.
+
+    Args:
+        place: A GPU.
+        arguments: All arguments.
+        arrays: Those of them that are arrays in host memory, by position.
+    """
+    vendor, index = split_place(place)
+    driver = _driver(vendor)
+    copies = _Copies(driver, index, [host_memory(array) for array in arrays.values()])
+    try:
+        values = [argument.value for argument in arguments]
+        for position in arrays:
+            values[position] = copies.translate(int(values[position]))
+        yield values
+        copies.copy_back()
+    finally:
+        copies.free()
+
+
+class _Copies:
+    """Device copies of stretches of host memory; what overlaps is one stretch."""
+
+    def __init__(self, driver: Driver, index: int, memories: Sequence[HostMemory]) -> None:
+        self._driver = driver
+        self._index = index
+        self._stretches: list[tuple[HostMemory, int]] = []
+        for memory in _merge(memories):
+            address = driver.allocate(memory.high - memory.low, index)
+            self._stretches.append((memory, address))
+            driver.copy_in(address, _bytes_at(memory), index)
+
+    def translate(self, address: int) -> int:
+        """Return where the byte at a host address went; one past a stretch's end counts as in it."""
+        for memory, base in self._stretches:
+            if memory.low <= address <= memory.high:
+                return base + address - memory.low
+        return 0
+
+    def copy_back(self) -> None:
+        """Wait for the device, then copy every writable stretch back."""
+        self._driver.synchronize(self._index)
+        for memory, base in self._stretches:
+            if memory.writable:
+                self._driver.copy_out(_bytes_at(memory), base, self._index)
+
+    def free(self) -> None:
+        """Give the device memory back."""
+        for _, base in self._stretches:
+            self._driver.free(base, self._index)
+
+
+def _merge(memories: Sequence[HostMemory]) -> list[HostMemory]:
+    merged: list[HostMemory] = []
+    for memory in sorted(memories):
+        if merged and memory.low < merged[-1].high:
+            last = merged.pop()
+            high = max(last.high, memory.high)
+            memory = HostMemory(last.low, high, last.writable or memory.writable)
+        merged.append(memory)
+    return merged
+
+
+def _bytes_at(memory: HostMemory) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    import ctypes
+
+    size = memory.high - memory.low
+    if size == 0:
+        return np.empty(0, np.uint8)
+    return np.frombuffer((ctypes.c_uint8 * size).from_address(memory.low), np.uint8)
+
+
+_loading = threading.Lock()
+
+
+def load(compiled: CompiledKernel, place: str, loaded: dict[tuple[int, str], Loaded]) -> Loaded:
+    """Return `compiled` loaded at `place`, loading it if `loaded` does not have it."""
+    key = (id(compiled), place)
+    with _loading:
+        if key not in loaded:
+            loaded[key] = Loaded(compiled, place)
+        return loaded[key]

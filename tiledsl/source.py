@@ -1,0 +1,272 @@
+"""Fingerprint a kernel: its source and everything that its result can depend on.
+
+A cached kernel may be used again only while the author's function, each helper it reaches and each
+value it captures are what they were. `reach` follows the names that a function's code mentions, in
+closures first and then in globals (Python's order), through helpers in other modules, classes,
+containers and `functools.partial`, and hashes what it finds.
+
+Contract:
+- `Reach.digest` is equal for equal sources and captured values, across processes and machines.
+- `Reach.stable` is False where a captured object has no such description; the digest is then good
+  for this process only, and nothing is written to disk.
+- `Reach.changed()` tells cheaply, before a launch, that a captured global or closure variable is no
+  longer what it was.
+Python's standard library, installed packages and this package count by name: `cache` has the
+version of this one in its key, and an installed helper's source is hashed when it is a function.
+"""
+
+from __future__ import annotations
+
+import dis
+import enum
+import functools
+import hashlib
+import inspect
+import os
+import sys
+import sysconfig
+import textwrap
+import types
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+_ATOMS = (int, float, complex, str, bytes, bool, type(None), type(Ellipsis))
+_CONTAINERS = (list, dict, set, bytearray)
+
+
+@dataclass(frozen=True)
+class Watched:
+    """A variable that the kernel captured: where it lives and what it held."""
+
+    look: Callable[[], object]
+    held: object
+    snapshot: str | None
+
+    def changed(self) -> bool:
+        """Return whether the variable holds another object, or a mutable one with other contents."""
+        try:
+            now = self.look()
+        except (KeyError, ValueError):
+            return True
+        return now is not self.held or (self.snapshot is not None and repr(now) != self.snapshot)
+
+
+@dataclass
+class Reach:
+    """What a function depends on.
+
+    Attributes:
+        digest: SHA-256 of it all, in hexadecimal.
+        stable: Whether the digest means the same in another process.
+        watched: The captured variables.
+    """
+
+    digest: str
+    stable: bool
+    watched: list[Watched] = field(repr=False)
+
+    def changed(self) -> bool:
+        """Return whether a captured variable was rebound or its contents changed."""
+        return any(variable.changed() for variable in self.watched)
+
+
+def reach(function: Callable[..., object]) -> Reach:
+    """Follow everything that `function` depends on.
+
+    Args:
+        function: A Python function, a jitted one, or any callable.
+    """
+    walker = _Walker()
+    walker.visit(function)
+    return Reach(walker.hash.hexdigest(), walker.stable, walker.watched)
+
+
+def source_of(function: Callable[..., object]) -> str:
+    """Return the dedented source text of a function, or "" where Python has none."""
+    try:
+        return textwrap.dedent(inspect.getsource(function))
+    except (OSError, TypeError):
+        return ""
+
+
+@functools.cache
+def _library_folders() -> tuple[str, ...]:
+    names = ("stdlib", "platstdlib", "purelib", "platlib")
+    return tuple(os.path.realpath(sysconfig.get_path(name)) + os.sep for name in names)
+
+
+def _is_library(module_name: str) -> bool:
+    """Return whether a module is Python's, installed, or part of this package."""
+    if module_name.partition(".")[0] == "tiledsl" or module_name in sys.builtin_module_names:
+        return True
+    file = getattr(sys.modules.get(module_name), "__file__", None)
+    return file is not None and os.path.realpath(file).startswith(_library_folders())
+
+
+class _Walker:
+    """Feeds one hash; each object once, later mentions by the number of the first."""
+
+    def __init__(self) -> None:
+        self.hash = hashlib.sha256()
+        self.stable = True
+        self.watched: list[Watched] = []
+        self._numbers: dict[int, int] = {}
+        self._alive: list[object] = []
+
+    def _put(self, *parts: str) -> None:
+        for part in parts:
+            self.hash.update(part.encode("utf-8", "surrogatepass") + b"\0")
+
+    def _again(self, value: object) -> bool:
+        """Return whether `value` was met before; note it and keep it alive otherwise."""
+        if id(value) in self._numbers:
+            self._put("again", str(self._numbers[id(value)]))
+            return True
+        self._numbers[id(value)] = len(self._numbers)
+        self._alive.append(value)
+        return False
+
+    def visit(self, value: object) -> None:
+        """Hash `value` and what it depends on."""
+        if isinstance(value, enum.Enum):
+            self._put("enum", f"{type(value).__qualname__}.{value.name}")
+            self.visit(value.value)
+        elif isinstance(value, _ATOMS):
+            self._put(type(value).__name__, repr(value))
+        elif not self._again(value):
+            self._visit_object(value)
+
+    def _visit_object(self, value: object) -> None:
+        if isinstance(value, types.FunctionType):
+            self._visit_function(value)
+        elif isinstance(value, types.MethodType):
+            self.visit(value.__func__)
+            self.visit(value.__self__)
+        elif isinstance(value, functools.partial):
+            partial = cast("functools.partial[object]", value)
+            for part in (partial.func, partial.args, partial.keywords):
+                self.visit(part)
+        elif isinstance(value, types.ModuleType):
+            self._visit_module(value)
+        elif isinstance(value, type):
+            self._visit_class(value)
+        elif isinstance(value, (*_CONTAINERS, tuple, frozenset, Mapping)):
+            self._visit_container(cast("Any", value))
+        elif isinstance(inner := getattr(value, "fn", None), types.FunctionType):
+            self._put("jit")
+            self.visit(inner)
+        else:
+            self._visit_instance(value)
+
+    def _visit_container(self, value: Any) -> None:
+        self._put(type(value).__name__, str(len(value)))
+        if isinstance(value, Mapping):
+            for key, item in cast("Mapping[object, object]", value).items():
+                self.visit(key)
+                self.visit(item)
+        elif isinstance(value, set | frozenset):
+            for item in sorted(cast("set[object]", value), key=repr):
+                self.visit(item)
+        else:
+            for item in value:
+                self.visit(item)
+
+    def _visit_class(self, value: type) -> None:
+        self._put("class", value.__module__, value.__qualname__)
+        if not _is_library(value.__module__):
+            self._put(source_of(value))
+            for member in vars(value).values():
+                if isinstance(member, types.FunctionType):
+                    self.visit(member)
+
+    def _visit_instance(self, value: object) -> None:
+        kind = type(value)
+        self._put("instance", kind.__module__, kind.__qualname__)
+        if isinstance(value, types.BuiltinFunctionType) or _is_library(kind.__module__):
+            text = repr(value)
+            self.stable &= " at 0x" not in text
+            self._put(text)
+            return
+        self.visit(kind)
+        state = getattr(value, "__dict__", None)
+        if state is None:
+            self.stable = False
+            self._put(str(id(value)))
+        else:
+            self.visit(dict(state))
+
+    def _visit_module(self, module: types.ModuleType) -> None:
+        self._put("module", module.__name__)
+        if _is_library(module.__name__):
+            return
+        # Its members may be picked by a name made at run time: all of its source counts.
+        try:
+            self._put(inspect.getsource(module))
+        except (OSError, TypeError):
+            self.stable = False
+        for member in vars(module).values():
+            if isinstance(member, types.FunctionType) and member.__module__ != module.__name__:
+                self.visit(member)
+
+    def _visit_function(self, function: types.FunctionType) -> None:
+        self._put("function", function.__module__, function.__qualname__)
+        if _is_library(function.__module__) and function.__module__.startswith("tiledsl."):
+            return
+        text = source_of(function)
+        if text and "<lambda>" not in function.__qualname__:
+            self._put(text)
+        else:
+            self._put_code(function.__code__)
+        self.visit(function.__defaults__)
+        self.visit(function.__kwdefaults__)
+        for name, look in _captured(function):
+            try:
+                value = look()
+            except (KeyError, ValueError):
+                self._put("unbound", name)
+                continue
+            self._put("name", name)
+            self.visit(value)
+            mutable = isinstance(value, _CONTAINERS)
+            self.watched.append(Watched(look, value, repr(value) if mutable else None))
+
+    def _put_code(self, code: types.CodeType) -> None:
+        """Hash a lambda's code: several may share a line of source."""
+        self._put(code.co_code.hex(), repr(code.co_names), repr(code.co_varnames))
+        for constant in code.co_consts:
+            if isinstance(constant, types.CodeType):
+                self._put_code(constant)
+            else:
+                self.visit(constant)
+
+
+def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
+    """Yield a code object and those of the functions nested in it."""
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _codes(constant)
+
+
+@functools.lru_cache(maxsize=4096)
+def _global_names(code: types.CodeType) -> tuple[str, ...]:
+    """Return the global names that a function's code reads, in order of first mention."""
+    names: dict[str, None] = {}
+    for part in _codes(code):
+        for instruction in dis.get_instructions(part):
+            if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+                names[str(instruction.argval)] = None
+    return tuple(names)
+
+
+def _captured(function: types.FunctionType) -> Iterator[tuple[str, Callable[[], object]]]:
+    """Yield each variable that a function captures, with a function that reads it now."""
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        yield name, functools.partial(getattr, cell, "cell_contents")
+    space = function.__globals__
+    builtins: Any = space.get("__builtins__", {})
+    known = builtins if isinstance(builtins, dict) else vars(builtins)
+    for name in _global_names(function.__code__):
+        if name in space or name not in known:
+            yield name, functools.partial(space.__getitem__, name)
