@@ -8,7 +8,7 @@ from tiledsl.dialects import layout_mma as mma
 from tiledsl.dialects.layout import LinearLayout
 from tiledsl.dialects.layout_blocked import default
 from tiledsl.transforms.matrix_access import MatrixAccess, matrix_access
-from tiledsl.transforms.swizzle import xor_swizzle
+from tiledsl.transforms.tma_layout import xor_swizzle
 
 Memory = npt.NDArray[np.int64]
 

@@ -18,7 +18,7 @@ from tiledsl.transforms.shared_access import (
     shared_access,
     shared_offsets,
 )
-from tiledsl.transforms.swizzle import xor_swizzle
+from tiledsl.transforms.tma_layout import xor_swizzle
 
 
 @st.composite
