@@ -53,7 +53,6 @@ _PROTOTYPES: dict[str, tuple[Any, ...]] = {
     "cuModuleGetFunction": (_HANDLE, c_void_p, c_char_p),
     "cuFuncGetAttribute": (POINTER(c_int), c_int, c_void_p),
     "cuFuncSetAttribute": (c_void_p, c_int, c_int),
-    "cuLaunchKernel": (c_void_p, *(c_uint,) * 7, c_void_p, c_void_p, c_void_p),
     "cuLaunchKernelEx": (POINTER(ConfigStruct), c_void_p, c_void_p, c_void_p),
     "cuMemAlloc_v2": (POINTER(c_uint64), c_size_t),
     "cuMemFree_v2": (c_uint64,),
@@ -119,7 +118,7 @@ class LaunchAttribute(IntEnum):
     PROGRAMMATIC_STREAM_SERIALIZATION = 6
 
 
-INVALID_VALUE = 1
+INVALID_VALUE, OUT_OF_RESOURCES = 1, 701
 STREAM_NON_BLOCKING = 1
 EXTRA_END = 0
 PORTABLE_CLUSTER = 8

@@ -3,8 +3,8 @@
 Works in each device's primary context, the one that the CUDA runtime, torch and CuPy share, so that
 their arrays and streams can be used as they are. See `tiledsl.targets.driver` for the contract.
 
-A launch on the hot path makes two calls, cuCtxGetCurrent and cuLaunchKernel, through buffers
-prepared when the kernel was loaded.
+A launch on the hot path makes two calls, cuCtxGetCurrent and cuLaunchKernelEx, through structures
+that are prepared when the kernel is loaded and change only with the grid.
 """
 
 from __future__ import annotations
@@ -29,10 +29,16 @@ from tiledsl.targets.driver import (
     Resources,
 )
 from tiledsl.targets.driver_library import DriverLibrary, LaunchBuffer, contiguous_address
-from tiledsl.targets.nvptx.chips import MAX_GRID, STATIC_SHARED_BYTES, chip_of_capability
+from tiledsl.targets.nvptx.chips import (
+    MAX_GRID,
+    MAX_THREADS,
+    STATIC_SHARED_BYTES,
+    chip_of_capability,
+)
 from tiledsl.targets.nvptx.cuda_library import (
     EXTRA_END,
     INVALID_VALUE,
+    OUT_OF_RESOURCES,
     PORTABLE_CLUSTER,
     STREAM_NON_BLOCKING,
     AttributeStruct,
@@ -93,12 +99,15 @@ class CudaKernel:
         self._resources = resources
         self._device = device
         self._function = function
-        self._shared_bytes = shared_bytes
         self._buffer = LaunchBuffer(EXTRA_END)
         self._library = library = device.library
         self._get_current = library.function("cuCtxGetCurrent")
-        self._launch_kernel = library.function("cuLaunchKernel")
-        self._config = _extended_config(shared_bytes, options)
+        self._current = c_void_p()
+        self._current_reference = byref(self._current)
+        self._launch_kernel = library.function("cuLaunchKernelEx")
+        self._config = _config(shared_bytes, options)
+        self._config_reference = byref(self._config)
+        self._shape = ((0, 0, 0), 0, 0)  # what the configuration holds
 
     @property
     def resources(self) -> Resources:
@@ -107,50 +116,55 @@ class CudaKernel:
 
     def launch(self, grid: Grid, threads: int, arguments: bytes, stream: int = 0) -> None:
         """Queue one run; see the Protocol."""
-        x, y, z = grid
-        if not (x and y and z):
-            return
-        current = c_void_p()
-        self._get_current(byref(current))
-        if current.value != self._device.context:
-            with self._device.current():
-                status = self._queue(x, y, z, threads, arguments, stream)
-        else:
-            status = self._queue(x, y, z, threads, arguments, stream)
+        buffer = self._buffer
+        with buffer.lock:
+            shape = (grid, threads, stream)
+            if shape != self._shape:
+                if 0 in grid:
+                    return
+                self._set_shape(grid, threads, stream)
+            buffer.fill(arguments)
+            self._get_current(self._current_reference)
+            if self._current.value == self._device.context:
+                status = self._queue()
+            else:
+                with self._device.current():
+                    status = self._queue()
         if status:
             raise self._refusal(status, grid, threads)
 
-    def _queue(self, x: int, y: int, z: int, threads: int, arguments: bytes, stream: int) -> int:
-        buffer = self._buffer
-        with buffer.lock:
-            buffer.fill(arguments)
-            if self._config is None:
-                return self._launch_kernel(
-                    self._function, x, y, z, threads, 1, 1, self._shared_bytes, stream, None,
-                    buffer.extra,
-                )  # fmt: skip
-            config = self._config
-            config.grid[:] = (x, y, z)
-            config.block[:] = (threads, 1, 1)
-            config.stream = stream
-            launch = self._library.function("cuLaunchKernelEx")
-            return launch(byref(config), self._function, None, buffer.extra)
+    def _queue(self) -> int:
+        return self._launch_kernel(self._config_reference, self._function, None, self._buffer.extra)
+
+    def _set_shape(self, grid: Grid, threads: int, stream: int) -> None:
+        """Prepare for launches of another shape; C's integers would wrap, so check them first."""
+        for axis, count, most in zip("xyz", grid, MAX_GRID, strict=True):
+            if not 0 < count <= most:
+                raise KernelError(
+                    f"expected a grid of 1 to {most} programs along {axis}, found {grid}"
+                )
+        if not 0 < threads <= MAX_THREADS:
+            raise KernelError(f"expected 1 to {MAX_THREADS} threads, found {threads}")
+        self._config.grid[:] = grid
+        self._config.block[:] = (threads, 1, 1)
+        self._config.stream = stream
+        self._shape = (grid, threads, stream)
 
     def _refusal(self, status: int, grid: Grid, threads: int) -> KernelError:
-        """Say what the driver was asked, and which limit that broke if one can be seen."""
+        """Say what the driver was asked, and if it was too much for the registers."""
         detail = f"\n  {self.entry}, grid {grid}, {threads} threads"
-        if status == INVALID_VALUE:
-            names = zip("xyz", grid, MAX_GRID, strict=True)
-            detail += "".join(f"; at most {most} along {n}" for n, g, most in names if g > most)
-            most = _function_attribute(self._library, FunctionAttribute.MAX_THREADS, self._function)
+        if status in (INVALID_VALUE, OUT_OF_RESOURCES):
+            with self._device.current():
+                most = _function_attribute(
+                    self._library, FunctionAttribute.MAX_THREADS, self._function
+                )
             if threads > most:
                 detail += f"; with {self._resources.registers} registers at most {most} threads"
-        name = "cuLaunchKernel" if self._config is None else "cuLaunchKernelEx"
-        return self._library.error(name, status, detail)
+        return self._library.error("cuLaunchKernelEx", status, detail)
 
 
-def _extended_config(shared_bytes: int, options: LaunchOptions) -> ConfigStruct | None:
-    """Prepare a launch with attributes; None where the plain, faster call does."""
+def _config(shared_bytes: int, options: LaunchOptions) -> ConfigStruct:
+    """Prepare what stays the same from launch to launch."""
     attributes: list[AttributeStruct] = []
     if options.cluster != (1, 1, 1):
         attributes.append(
@@ -160,8 +174,6 @@ def _extended_config(shared_bytes: int, options: LaunchOptions) -> ConfigStruct 
         attributes.append(
             AttributeStruct(LaunchAttribute.PROGRAMMATIC_STREAM_SERIALIZATION, 0, (c_uint * 16)(1))
         )
-    if not attributes:
-        return None
     array = (AttributeStruct * len(attributes))(*attributes)
     return ConfigStruct(
         shared_bytes=shared_bytes, attributes=array, attribute_count=len(attributes)
@@ -277,7 +289,7 @@ class CudaDriver:
             width, height, depth = options.cluster
             if width * height * depth > PORTABLE_CLUSTER:
                 self._library.call(
-                    "cuFuncSetAttribute", function, FunctionAttribute.NONPORTABLE_CLUSTER, 1
+                    "cuFuncSetAttribute", function, FunctionAttribute.NON_PORTABLE_CLUSTER, 1
                 )
         return CudaKernel(owner, function, entry, resources, shared_bytes, options)
 
