@@ -9,7 +9,10 @@ Field names stay close to upstream's coming `mlir.dialects.ext`, so that it can 
 
 What IRDL cannot say (one shape throughout, say) stands in `verify`, which `contracts.check` calls.
 IRDL ops have no traits: no op here is a terminator, and purity is our own `pure` flag, which our own
-CSE and DCE read. A region would need a terminator, so a combine function is a symbol instead.
+CSE and DCE read. A region would need a terminator, so a combine function is a symbol instead. IRDL
+gives all members of a variadic group one type, so a group whose members differ is declared as
+`SLOTS` optional operands (results), and the op carries `operandSegmentSizes` (`resultSegmentSizes`)
+of as many entries, ones before zeros.
 """
 
 from __future__ import annotations
@@ -97,10 +100,12 @@ class OptionalOperand(_Values):
         return group[0] if group else None
 
 
-class VariadicOperand(_Values):
-    """Any number of operands; reads as a list."""
+SLOTS = 8
+"""The most members of a variadic group."""
 
-    variadicity = "variadic "
+
+class VariadicOperand(_Values):
+    """Up to `SLOTS` operands of any types; reads as a list. An op has no other operand beside it."""
 
     def __get__(self, op: Op | None, owner: type[Op]) -> Any:
         return self if op is None else op.operand_group(self)
@@ -116,9 +121,7 @@ class Result(_Values):
 
 
 class VariadicResult(_Values):
-    """Any number of results; an op has at most one such field, and no other result field."""
-
-    variadicity = "variadic "
+    """Up to `SLOTS` results of any types; reads as a list. An op has no other result beside it."""
 
     def __get__(self, op: Op | None, owner: type[Op]) -> Any:
         return self if op is None else list(op.operation.results)
@@ -235,14 +238,20 @@ class Op(ir.OpView):
         _cext.register_operation(_DialectClass.of(name.partition(".")[0]), replace=True)(cls)
 
     @classmethod
+    def _is_variadic(cls) -> bool:
+        return any(isinstance(f, VariadicOperand) for f in cls.operand_fields)
+
+    @classmethod
     def _needs_segments(cls) -> bool:
-        return sum(not isinstance(f, Operand) for f in cls.operand_fields) > 1
+        return sum(isinstance(f, OptionalOperand) for f in cls.operand_fields) > 1
 
     def operand_group(self, field: _Values) -> list[ir.Value]:
         """Return the operands that belong to `field`, in order."""
         cls = type(self)
         at = cls.operand_fields.index(field)
         operands = self.operation.operands
+        if cls._is_variadic():
+            return list(operands)
         if cls._needs_segments():
             sizes = list(self.operation.attributes["operandSegmentSizes"])
             start = sum(sizes[:at])
@@ -277,8 +286,12 @@ class Op(ir.OpView):
         attrs = {
             name: to_attribute(value) for name, value in attributes.items() if value is not None
         }
-        if cls._needs_segments():
+        if cls._is_variadic():
+            attrs["operandSegmentSizes"] = _slots(len(groups[0]))
+        elif cls._needs_segments():
             attrs["operandSegmentSizes"] = ir.DenseI32ArrayAttr.get([len(g) for g in groups])
+        if any(isinstance(field, VariadicResult) for field in cls.result_fields):
+            attrs["resultSegmentSizes"] = _slots(len(results))
         operation = ir.Operation.create(
             cls.OPERATION_NAME,
             results=list(results),
@@ -300,6 +313,13 @@ class Op(ir.OpView):
             if field.choices and value is not None and value not in field.choices:
                 return f"expected `{field.name}` in {', '.join(field.choices)}, found {value}"
         return None
+
+
+def _slots(used: int) -> ir.Attribute:
+    """Return the segment sizes of a variadic group with `used` members."""
+    if used > SLOTS:
+        raise ValueError(f"expected at most {SLOTS} values, found {used}")
+    return ir.DenseI32ArrayAttr.get([1] * used + [0] * (SLOTS - used))
 
 
 def irdl_text(dialect: str, types: Sequence[tuple[str, int]], ops: Sequence[type[Op]]) -> str:
@@ -332,7 +352,7 @@ def _op_irdl(op: type[Op]) -> list[str]:
 
     for keyword, fields in (("operands", op.operand_fields), ("results", op.result_fields)):
         if fields:
-            parts = [f"{f.name}: {f.variadicity}{f.kind.irdl(emit)}" for f in fields]
+            parts = [part for field in fields for part in _irdl_values(field, emit)]
             lines.append(f"    irdl.{keyword}({', '.join(parts)})")
     required = [f for f in op.attr_fields if f.required]
     if required:
@@ -340,3 +360,10 @@ def _op_irdl(op: type[Op]) -> list[str]:
         lines.append(f"    irdl.attributes {{ {', '.join(parts)} }}")
     lines.append("  }")
     return lines
+
+
+def _irdl_values(field: _Values, emit: Callable[[str], str]) -> list[str]:
+    """Return a field as IRDL declares it: each slot of a variadic group has a constraint of its own."""
+    if isinstance(field, VariadicOperand | VariadicResult):
+        return [f"{field.name}{i}: optional {field.kind.irdl(emit)}" for i in range(SLOTS)]
+    return [f"{field.name}: {field.variadicity}{field.kind.irdl(emit)}"]

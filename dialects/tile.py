@@ -432,12 +432,15 @@ class ScanOp(Op, name="tile.scan", pure=True):
 
 
 class PrintOp(Op, name="tile.print"):
-    """Print scalars or tiles from the device, each line beginning with the program and index."""
+    """Print a scalar or a tile from the device: a line an element, or the prefix alone.
 
-    prefix = Attr(str, "Printed first.")
-    signed = Attr(list, "1 for each value whose integers are signed.")
-    hex = Attr(bool, "Whether integers print as hexadecimal.", False)
-    values = VariadicOperand(Any_, "What to print.")
+    A line is `pid (x, y, z) idx (i, j) prefix value`.
+    """
+
+    prefix = Attr(str, "Printed before the value.")
+    signed = Attr(bool, "Whether an integer is signed.", True)
+    hex = Attr(bool, "Whether the value prints as hexadecimal.", False)
+    value = OptionalOperand(Any_, "What to print.")
 
 
 class AssertOp(Op, name="tile.assert"):
