@@ -24,6 +24,9 @@ from tiledsl.targets.nvptx.chips import Chip
 OVERRIDE = "TILEDSL_PTXAS"
 """Names the ptxas to use."""
 
+TOOLKIT = Path("/usr/local/cuda")
+"""Where NVIDIA's installer puts the CUDA toolkit on Linux."""
+
 
 @dataclass(frozen=True)
 class Assembled:
@@ -68,7 +71,7 @@ def find_ptxas() -> Path | None:
     homes = [os.environ.get(name) for name in ("CUDA_HOME", "CUDA_PATH")]
     candidates = [Path(home) / "bin" / "ptxas" for home in homes if home]
     candidates += _in_python_packages()
-    candidates.append(Path("/usr/local/cuda/bin/ptxas"))
+    candidates.append(TOOLKIT / "bin" / "ptxas")
     return next((p for p in candidates if os.access(p, os.X_OK)), None)
 
 
