@@ -1,0 +1,185 @@
+"""How layouts pass through each op, forward and backward, so that no element changes its thread.
+
+`forward` gives the layout of an op's results from that of its operands; `backward` gives the layout
+that an op's operands must have for a wanted result to cost nothing. Both are rules on layouts alone;
+`layout_inference` decides with them and `assign_layouts` applies the decision.
+
+A rule exists for the ops that are *transparent*: elementwise ops, shape ops and constants. What
+reads memory, combines elements or multiplies matrices is not: its layouts are fixed elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+
+from mlir import ir
+
+from tiledsl.dialects import tile
+from tiledsl.dialects.layout import LinearLayout
+from tiledsl.dialects.layout_shape import (
+    broadcast_operand,
+    broadcast_to,
+    concat,
+    drop_axis,
+    join,
+    split,
+    splittable,
+)
+from tiledsl.dialects.types import bit_width, is_tile, shape_of
+
+_ELEMENTWISE = (
+    tile.AddPtrOp,
+    tile.HintOp,
+    tile.FloorDivOp,
+    tile.FloorModOp,
+    tile.CastOp,
+    tile.BitcastOp,
+)
+_LEAVES = (tile.MakeRangeOp, tile.SplatOp)
+_EXPENSIVE = frozenset(
+    ("arith.divf", "arith.divsi", "arith.divui", "arith.remsi", "arith.remui", "arith.remf")
+)
+
+
+@cache
+def _dialect(name: str) -> str:
+    return name.partition(".")[0]
+
+
+def is_elementwise(op: ir.OpView) -> bool:
+    """Whether each element of the results depends on the same element of the operands alone."""
+    return isinstance(op, _ELEMENTWISE) or (
+        _dialect(op.operation.name) in ("arith", "math") and not is_leaf(op)
+    )
+
+
+def is_leaf(op: ir.OpView) -> bool:
+    """Whether the result is made of scalars and numbers: any layout is as cheap as another."""
+    return isinstance(op, _LEAVES) or op.operation.name == "arith.constant"
+
+
+def is_transparent(op: ir.OpView) -> bool:
+    """Whether layouts pass through the op, so that it may be computed anew in another layout."""
+    return is_elementwise(op) or is_leaf(op) or type(op) in _BACKWARD
+
+
+def work(op: ir.OpView) -> int:
+    """Give what computing one element costs a thread, about in moves of a byte."""
+    name = op.operation.name
+    if _dialect(name) == "math" or name in _EXPENSIVE:
+        return 8
+    if isinstance(op, tile.FloorDivOp | tile.FloorModOp | tile.CastOp):
+        return 4
+    return 1 if is_elementwise(op) else 0
+
+
+def tile_bytes(type_: ir.Type) -> int:
+    """Give the bytes of a tile as it is moved between threads."""
+    size = max(1, bit_width(type_) // 8)
+    for extent in shape_of(type_):
+        size *= extent
+    return size
+
+
+# Forward.
+
+
+def forward(op: ir.OpView, operand: LinearLayout) -> LinearLayout:
+    """Give the layout of every tile result of a transparent op whose tile operands have `operand`.
+
+    `tile.reduce` and `tile.scan` have a forward rule too. Leaves have none.
+
+    Raises:
+        TypeError: The op has no forward rule.
+    """
+    rule = _FORWARD.get(type(op))
+    if rule is not None:
+        return rule(op, operand)
+    if is_elementwise(op):
+        return operand
+    raise TypeError(f"expected an op that layouts pass through, found {op.operation.name}")
+
+
+def _result_shape(op: ir.OpView) -> tuple[int, ...]:
+    return shape_of(op.operation.results[0].type)
+
+
+_FORWARD: dict[type, Callable[..., LinearLayout]] = {
+    tile.ExpandDimsOp: lambda op, layout: layout.expand_dims(op.axis),
+    tile.BroadcastOp: lambda op, layout: broadcast_to(layout, _result_shape(op)).layout,
+    tile.ReshapeOp: lambda op, layout: layout.reshape(_result_shape(op)),
+    tile.TransOp: lambda op, layout: layout.transpose(op.order),
+    tile.JoinOp: lambda op, layout: join(layout).layout,
+    tile.SplitOp: lambda op, layout: split(splittable(layout)).layout,
+    tile.CatOp: lambda op, layout: concat(layout, op.axis).layout,
+    tile.ReduceOp: lambda op, layout: drop_axis(layout, op.axis).layout,
+    tile.ScanOp: lambda op, layout: layout,
+}
+
+
+# Backward.
+
+
+def backward(op: ir.OpView, result: LinearLayout) -> LinearLayout | None:
+    """Give the layout that all tile operands of a transparent op need for results in `result`.
+
+    None where there is none: then the op must be computed in another layout, and converted.
+    """
+    rule = _BACKWARD.get(type(op))
+    return result if rule is None else rule(op, result)
+
+
+def _source_shape(op: ir.OpView) -> tuple[int, ...]:
+    return shape_of(op.operation.operands[0].type)
+
+
+def _back_expand(op: tile.ExpandDimsOp, result: LinearLayout) -> LinearLayout:
+    return result.squeeze(op.axis)
+
+
+def _back_broadcast(op: tile.BroadcastOp, result: LinearLayout) -> LinearLayout:
+    return broadcast_operand(result, _source_shape(op)).layout
+
+
+def _back_reshape(op: tile.ReshapeOp, result: LinearLayout) -> LinearLayout:
+    return result.reshape(_source_shape(op))
+
+
+def _back_trans(op: tile.TransOp, result: LinearLayout) -> LinearLayout:
+    order: list[int] = op.order
+    return result.transpose([order.index(axis) for axis in range(len(order))])
+
+
+def _back_join(op: tile.JoinOp, result: LinearLayout) -> LinearLayout | None:
+    return split(result).layout if splittable(result) == result else None
+
+
+def _back_split(op: tile.SplitOp, result: LinearLayout) -> LinearLayout:
+    return join(result).layout
+
+
+def _back_cat(op: tile.CatOp, result: LinearLayout) -> LinearLayout | None:
+    """See the upper bit of the axis as a trailing dimension of 2, as `split` takes apart."""
+    axis: int = op.axis
+    shape = result.shape
+    apart = result.reshape((*shape[:axis], 2, shape[axis] // 2, *shape[axis + 1 :]))
+    order = [i for i in range(apart.rank) if i != axis]
+    turned = apart.transpose([*order, axis])
+    return split(turned).layout if splittable(turned) == turned else None
+
+
+_BACKWARD: dict[type, Callable[..., LinearLayout | None]] = {
+    tile.ExpandDimsOp: _back_expand,
+    tile.BroadcastOp: _back_broadcast,
+    tile.ReshapeOp: _back_reshape,
+    tile.TransOp: _back_trans,
+    tile.JoinOp: _back_join,
+    tile.SplitOp: _back_split,
+    tile.CatOp: _back_cat,
+}
+
+
+def tile_operands(op: ir.OpView) -> list[ir.Value]:
+    """Give the operands that are tiles, in order."""
+    return [value for value in op.operation.operands if is_tile(value.type)]

@@ -1,0 +1,184 @@
+"""A function's tiles as a graph: which op makes which tile from which, loops and branches included.
+
+Passes about layouts ask the same few questions of every op, many times. The graph answers them from
+Python objects, read from the IR once:
+
+- A `Node` is an op with tile operands or results, other than control flow.
+- A `Join` is a tile that control flow makes of several: a loop-carried tile, or the result of an
+  `scf.if`. Its `targets` (the values that are the tile: region argument and result, say) must have
+  one type; its `sources` flow into it.
+- A tile is *free* if it is made of scalars and numbers alone, through transparent ops: it can be
+  made anew in any layout, in any place, without moving data or reading memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from mlir import ir
+from mlir.dialects import scf
+
+from tiledsl.dialects import tile
+from tiledsl.dialects.diagnostics import CompilerBug
+from tiledsl.dialects.types import is_tile
+from tiledsl.transforms.layout_rules import is_transparent
+
+
+@dataclass(eq=False)
+class Node:
+    """An op on tiles.
+
+    Attributes:
+        op: The op.
+        operands: Its tile operands, in order.
+        places: Which operand of the op each of them is.
+        results: Its tile results.
+        depth: Loops around it.
+        transparent: Whether layouts pass through it (`layout_rules`).
+        free: Whether its results are free.
+    """
+
+    op: ir.OpView
+    operands: list[ir.Value]
+    places: list[int]
+    results: list[ir.Value]
+    depth: int
+    transparent: bool
+    free: bool
+
+
+@dataclass(eq=False)
+class Join:
+    """A tile made by control flow; see the module's docstring.
+
+    `edges` are the op and operand number through which each of the sources flows in.
+    """
+
+    targets: list[ir.Value]
+    sources: list[ir.Value]
+    edges: list[tuple[ir.Operation, int]]
+    depth: int
+
+
+@dataclass(eq=False)
+class TileGraph:
+    """The nodes of a function in program order, its joins, and who makes what."""
+
+    nodes: list[Node] = field(default_factory=list[Node])
+    joins: list[Join] = field(default_factory=list[Join])
+    maker: dict[ir.Value, Node] = field(default_factory=dict[ir.Value, Node])
+    join_of: dict[ir.Value, Join] = field(default_factory=dict[ir.Value, Join])
+
+    @staticmethod
+    def of(func: ir.OpView) -> TileGraph:
+        """Read the graph of a function."""
+        graph = TileGraph()
+        for block in func.regions[0].blocks:
+            graph._read(block, 0)
+        return graph
+
+    def is_free(self, value: ir.Value) -> bool:
+        """Whether `value` is a free tile."""
+        node = self.maker.get(value)
+        return node is not None and node.free
+
+    def through(self, node: Node, kinds: tuple[type, ...] = ()) -> Iterator[Node]:
+        """Yield the nodes that `node`'s operands are computed by through transparent ops alone.
+
+        The last ones, which are no longer transparent (or of `kinds`), are yielded too.
+        """
+        seen: set[ir.Value] = set()
+        stack = list(node.operands)
+        while stack:
+            value = stack.pop()
+            maker = self.maker.get(value)
+            if maker is None or value in seen:
+                continue
+            seen.add(value)
+            yield maker
+            if maker.transparent and not isinstance(maker.op, kinds):
+                stack += maker.operands
+
+    def _read(self, block: ir.Block, depth: int) -> None:
+        for op in block.operations:
+            match op:
+                case scf.ForOp():
+                    self._read(op.regions[0].blocks[0], depth + 1)
+                    self._read_for(op, depth + 1)
+                case scf.WhileOp():
+                    self._read(op.regions[0].blocks[0], depth + 1)
+                    self._read(op.regions[1].blocks[0], depth + 1)
+                    self._read_while(op, depth + 1)
+                case scf.IfOp():
+                    for region in op.regions:
+                        for inner in region.blocks:
+                            self._read(inner, depth)
+                    self._read_if(op, depth)
+                case scf.YieldOp() | scf.ConditionOp():
+                    pass
+                case _:
+                    self._read_op(op, depth)
+
+    def _read_op(self, op: ir.OpView, depth: int) -> None:
+        results = [value for value in op.operation.results if is_tile(value.type)]
+        found = [(i, v) for i, v in enumerate(op.operation.operands) if is_tile(v.type)]
+        if not found and not results:
+            return
+        if len(op.operation.regions):
+            raise CompilerBug(f"expected no tile in {op.operation.name}, an op with regions")
+        operands = [value for _, value in found]
+        transparent = is_transparent(op)
+        free = transparent and all(self.is_free(value) for value in operands)
+        places = [i for i, _ in found]
+        node = Node(op, operands, places, results, depth, transparent, free)
+        self.nodes.append(node)
+        for value in results:
+            self.maker[value] = node
+
+    def _join(
+        self, targets: Sequence[Any], edges: Sequence[tuple[ir.OpView, int]], depth: int
+    ) -> None:
+        if not is_tile(targets[0].type):
+            return
+        places = [(op.operation, i) for op, i in edges]
+        join = Join(list(targets), [op.operands[i] for op, i in places], places, depth)
+        self.joins.append(join)
+        for value in join.targets:
+            self.join_of[value] = join
+
+    def _read_for(self, op: scf.ForOp, depth: int) -> None:
+        body = op.regions[0].blocks[0]
+        last = _terminator(body)
+        for i, result in enumerate(op.operation.results):
+            self._join([body.arguments[i + 1], result], [(op, i + 3), (last, i)], depth)
+
+    def _read_while(self, op: scf.WhileOp, depth: int) -> None:
+        before, after = (region.blocks[0] for region in op.regions)
+        condition, last = _terminator(before), _terminator(after)
+        for i, argument in enumerate(before.arguments):
+            self._join([argument], [(op, i), (last, i)], depth)
+        for i, result in enumerate(op.operation.results):
+            self._join([after.arguments[i], result], [(condition, i + 1)], depth)
+
+    def _read_if(self, op: scf.IfOp, depth: int) -> None:
+        if not len(op.operation.results):
+            return
+        ends = [_terminator(region.blocks[0]) for region in op.regions]
+        for i, result in enumerate(op.operation.results):
+            self._join([result], [(end, i) for end in ends], depth)
+
+
+def _terminator(block: ir.Block) -> ir.OpView:
+    return block.operations[len(block.operations) - 1]
+
+
+def has_tiles(func: ir.OpView) -> bool:
+    """Whether a `func.func` is a kernel, not a combine function over scalars."""
+    return "sym_visibility" not in func.operation.attributes
+
+
+def memory_ops() -> tuple[type, ...]:
+    """Give the classes of the ops that access global memory through a pointer `ptr`."""
+    return (tile.LoadOp, tile.StoreOp, tile.AtomicRmwOp, tile.AtomicCasOp)
