@@ -64,9 +64,11 @@ class HipKernel:
         device: int,
         function: int,
         metadata: KernelMetadata,
+        image: bytes,
         shared_bytes: int,
     ) -> None:
         self.metadata = metadata
+        self._image = image  # some versions of HIP keep a pointer to it, not a copy
         self._library = library
         self._device = device
         self._function = function
@@ -210,7 +212,9 @@ class HipDriver:
             module, function = c_void_p(), c_void_p()
             self._library.call("hipModuleLoadData", byref(module), binary)
             self._library.call("hipModuleGetFunction", byref(function), module, entry.encode())
-        return HipKernel(self._library, device, function.value or 0, known[entry], shared_bytes)
+        return HipKernel(
+            self._library, device, function.value or 0, known[entry], binary, shared_bytes
+        )
 
     def allocate(self, size: int, device: int = 0) -> int:
         """Return new device memory."""
