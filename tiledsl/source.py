@@ -205,9 +205,10 @@ class _Walker:
             self._put(inspect.getsource(module))
         except (OSError, TypeError):
             self.stable = False
-        for member in vars(module).values():
-            if isinstance(member, types.FunctionType) and member.__module__ != module.__name__:
-                self.visit(member)
+        for member in list(vars(module).values()):
+            inner = getattr(member, "fn", member)
+            if isinstance(inner, types.FunctionType | types.ModuleType):
+                self.visit(inner)
 
     def _visit_function(self, function: types.FunctionType) -> None:
         self._put("function", function.__module__, function.__qualname__)

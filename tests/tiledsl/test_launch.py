@@ -1,0 +1,94 @@
+"""Where a launch runs, and with which grid."""
+
+import numpy as np
+import pytest
+from tiledsl import device
+from tiledsl.arrays import HOST, Argument, pointer, read
+from tiledsl.dialects.diagnostics import KernelError
+from tiledsl.launch import check_grid, choose_place
+
+LIMITS = (2**31 - 1, 65535, 65535)
+
+
+def argument(place: str) -> Argument:
+    return pointer("fp32", 64, place)
+
+
+def number() -> Argument:
+    found = read(3)
+    assert found is not None
+    return found
+
+
+def test_arrays_decide_the_place() -> None:
+    names = ["n", "x", "y"]
+    assert choose_place(names, [number(), argument("cuda:1"), argument("cuda:1")]) == "cuda:1"
+    assert choose_place(names, [number(), argument(HOST), argument(HOST)]) == HOST
+    with device.device("cuda:1"):
+        assert choose_place(names, [number(), argument(HOST), argument(HOST)]) == "cuda:1"
+        assert choose_place(names[:1], [number()]) == "cuda:1"
+        assert choose_place(names, [number(), argument("hip:0"), argument("hip:0")]) == "hip:0"
+
+
+def test_an_array_on_another_device_is_named() -> None:
+    with pytest.raises(KernelError) as raised:
+        choose_place(["n", "x", "y"], [number(), argument("cuda:0"), argument(HOST)])
+    assert str(raised.value) == (
+        "argument `y`: expected an array on cuda:0 like `x`, found one on host"
+    )
+
+
+@pytest.mark.parametrize(
+    ("grid", "sizes"),
+    [(3, (3, 1, 1)), ((3,), (3, 1, 1)), ([2, 3], (2, 3, 1)), ((np.int64(1), 2, 3), (1, 2, 3)), ((4, 0), None)],
+)  # fmt: skip
+def test_a_grid_is_one_to_three_integers(grid: object, sizes: object) -> None:
+    assert check_grid(grid, LIMITS) == sizes
+
+
+@pytest.mark.parametrize(
+    ("grid", "message"),
+    [
+        ((), "grid: expected one to three integers, found ()"),
+        ((1, 1, 1, 1), "grid: expected one to three integers, found (1, 1, 1, 1)"),
+        ((1.5,), "grid: expected integers, found 1.5 on axis 0"),
+        ((-1,), "grid: expected 0 to 2147483647 programs on axis 0, found -1"),
+        ((1, 65536), "grid: expected 0 to 65535 programs on axis 1, found 65536"),
+        ((1, 1, 65536), "grid: expected 0 to 65535 programs on axis 2, found 65536"),
+    ],
+)
+def test_a_wrong_grid_is_refused(grid: object, message: str) -> None:
+    with pytest.raises(KernelError) as raised:
+        check_grid(grid, LIMITS)
+    assert str(raised.value) == message
+
+
+def test_devices_have_one_spelling() -> None:
+    assert [device.normalize(s) for s in ("cpu", "host", "cuda", "cuda:1", "hip")] == [
+        "host", "host", "cuda:0", "cuda:1", "hip:0",
+    ]  # fmt: skip
+    for wrong in ("", "gpu", "host:0", "cuda:x"):
+        with pytest.raises(KernelError, match="expected a device"):
+            device.normalize(wrong)
+
+
+def test_the_environment_sets_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TILEDSL_DEVICE", "cuda:1")
+    assert device.current() == "cuda:1"
+    with device.device("host"):
+        assert device.current() == "host"
+    monkeypatch.delenv("TILEDSL_DEVICE")
+    assert device.current() == "host"
+
+
+def test_a_missing_device_is_a_kernel_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tiledsl import launch
+
+    class NoDevices:
+        def devices(self) -> list[object]:
+            return []
+
+    launch.device_info.cache_clear()
+    monkeypatch.setattr(launch, "_driver", lambda vendor: NoDevices())  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
+    with pytest.raises(KernelError, match="expected a device among 0 of kind cuda, found 'cuda:0'"):
+        launch.chip_of("cuda:0")
