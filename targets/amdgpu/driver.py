@@ -147,7 +147,7 @@ class HipDriver:
                 status = self._library.function("hipInit")(0)
                 if status == 0:
                     status = self._library.function("hipGetDeviceCount")(byref(count))
-                if status not in (0, NO_DEVICE):
+                if status not in (0, *NO_DEVICE):
                     raise self._library.error("hipInit", status)
                 self._count = count.value if status == 0 else 0
             if self._count == 0:

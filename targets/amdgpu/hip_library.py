@@ -63,7 +63,9 @@ _HINTS = {
 }
 
 STREAM_NON_BLOCKING = 1
-NO_DEVICE = 100
+NO_DEVICE = (100, 101)
+"""What hipInit returns on a machine without a device; which one depends on the version."""
+
 EXTRA_END = 3
 
 

@@ -249,15 +249,17 @@ def test_a_device_that_is_not_there_is_a_kernel_error(fake: Fake):
         fake.driver.allocate(4, device=-1)
 
 
-def test_a_machine_whose_library_shows_no_device_is_a_kernel_error(fake: Fake):
+@pytest.mark.parametrize("status", [0, 100, 101])
+def test_a_machine_whose_library_shows_no_device_is_a_kernel_error(fake: Fake, status: int):
     fake.library.fake_devices(0)
+    fake.fail("hipInit", status)
     with pytest.raises(KernelError, match="AMD's HIP library shows no device"):
         fake.driver.devices()
 
 
 def test_a_library_that_cannot_start_is_a_kernel_error_with_its_words(fake: Fake):
-    fake.fail("hipInit", 101)
-    with pytest.raises(KernelError, match=r"hipInit failed: hipErrorInvalidDevice \(words\)"):
+    fake.fail("hipInit", 3)
+    with pytest.raises(KernelError, match=r"hipInit failed: hipErrorUnknown \(words\)"):
         fake.driver.devices()
 
 
