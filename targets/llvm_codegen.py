@@ -125,11 +125,14 @@ class _Worker:
 
 
 class _Workers:
-    """The idle children. More are started while all are busy, one a processor at most."""
+    """The idle children. More are started while all are busy, one a processor at most.
+
+    And never more than 16, as each takes 100 MB.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._places = threading.Semaphore(os.cpu_count() or 1)
+        self._places = threading.Semaphore(min(os.cpu_count() or 1, 16))
         self.idle: list[_Worker] = []
 
     def ask(self, request: dict[str, Any]) -> dict[str, Any]:

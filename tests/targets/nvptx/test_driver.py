@@ -11,6 +11,7 @@ import pytest
 from tiledsl.dialects.diagnostics import CompilerBug, KernelError
 from tiledsl.targets.arguments import ArgumentLayout
 from tiledsl.targets.driver import DeviceInfo, Driver, Grid, Kernel, LaunchOptions, Resources
+from tiledsl.targets.driver_library import DriverLibrary
 from tiledsl.targets.nvptx import cuda_library as cuda
 from tiledsl.targets.nvptx.chips import chip
 from tiledsl.targets.nvptx.cuda_library import cuda_library
@@ -314,10 +315,15 @@ def test_the_environment_can_name_the_library(monkeypatch: pytest.MonkeyPatch):
 
 def test_a_driver_too_old_for_a_function_is_a_kernel_error(tmp_path: Path):
     path, _ = fake_library(Path(__file__).with_name("fake_cuda.c"), tmp_path)
-    library = cuda_library(path)
-    library._prototypes = {**library._prototypes, "cuNewest": ()}  # pyright: ignore
-    with pytest.raises(KernelError, match="the NVIDIA driver here is too old: it has no cuNewest"):
+
+    def describe(library: DriverLibrary, status: int) -> str:
+        return f"{status} of {library}"
+
+    library = DriverLibrary("the driver", [path], "NO_OVERRIDE", {"cuNewest": ()}, describe, {})
+    with pytest.raises(KernelError, match="the driver here is too old: it has no cuNewest"):
         library.call("cuNewest")
+    with pytest.raises(CompilerBug, match="cuInit is called but has no prototype"):
+        library.call("cuInit", 0)
 
 
 def test_numbers_are_those_of_nvidias_headers():
