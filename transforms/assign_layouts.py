@@ -24,17 +24,16 @@ from __future__ import annotations
 
 from mlir import ir
 from mlir.dialects import func
+from tiledsl.transforms.axis_facts import AxisFacts
 
 from tiledsl.dialects import tgpu, tile
 from tiledsl.dialects.layout import LinearLayout
 from tiledsl.dialects.layouts import Layouts
-from tiledsl.dialects.types import with_layout
-from tiledsl.transforms.axis_facts import AxisFacts
 from tiledsl.transforms.coalesce import accesses
 from tiledsl.transforms.dot_layouts import products
 from tiledsl.transforms.layout_cost import Costs
 from tiledsl.transforms.layout_inference import Inference
-from tiledsl.transforms.layout_rules import backward, forward
+from tiledsl.transforms.layout_rules import backward
 from tiledsl.transforms.tile_graph import Node, TileGraph, has_tiles
 
 
@@ -120,7 +119,7 @@ class _Assignment:
         return made.tile
 
     def _recompute(self, node: Node, layout: LinearLayout) -> None:
-        """Make the results of a transparent op in `layout`: by the op itself, or by a copy of it."""
+        """Make the results of a transparent op in `layout`, by the op itself or by a copy."""
         wanted = backward(node.op, layout)
         assert wanted is not None  # `Costs.recompute` says so only where there is one
         operands = [self.get(value, wanted) for value in node.operands]

@@ -17,12 +17,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from mlir import ir
+from tiledsl.transforms.axis_facts import AxisFacts
 
 from tiledsl.dialects import tile
 from tiledsl.dialects.layout import LinearLayout
 from tiledsl.dialects.layout_blocked import blocked
 from tiledsl.dialects.types import is_tile, pointee, shape_of, storage_bits
-from tiledsl.transforms.axis_facts import AxisFacts
 from tiledsl.transforms.layout_inference import Access
 from tiledsl.transforms.layout_rules import is_elementwise
 from tiledsl.transforms.tile_graph import Node, TileGraph, memory_ops
@@ -51,9 +51,7 @@ class Reach:
     bytes: int
 
 
-def accesses(
-    graph: TileGraph, facts: AxisFacts, lanes: int, warps: int
-) -> dict[Node, Access]:
+def accesses(graph: TileGraph, facts: AxisFacts, lanes: int, warps: int) -> dict[Node, Access]:
     """Give what every access on tiles wants; see the module's docstring."""
     nodes = [n for n in graph.nodes if isinstance(n.op, memory_ops())]
     reaches = {node: reach_of(node, facts) for node in nodes}
@@ -142,7 +140,8 @@ def coalesced(
         return box
 
     lane_box = fill(lanes, order)
-    slow = sorted(reversed(order), key=lambda axis: axis in reduced)
+    slow = [axis for axis in order[::-1] if axis not in reduced]
+    slow += [axis for axis in order[::-1] if axis in reduced]
     return blocked(shape, per_thread, lane_box, fill(warps, slow), order)
 
 

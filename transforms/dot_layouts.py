@@ -5,8 +5,8 @@
     tgpu.instruction    its name in the target's table
     tgpu.layouts        the texts of the layouts of a, b and the accumulator
 
-A dot without them is multiplied by fused multiply-adds in each thread. Every thread then holds whole
-rows of a and columns of b, so its accumulators form a box as square as can be.
+A dot without them is multiplied by fused multiply-adds in each thread, which then holds whole rows
+of a and columns of b.
 """
 
 from __future__ import annotations

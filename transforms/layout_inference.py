@@ -170,7 +170,7 @@ class Inference:
         return best, best_rank
 
     def _common(self, node: Node) -> LinearLayout | None:
-        """Give the layout that an op wants all its tile operands in, None if nothing says so yet."""
+        """Give the layout that an op wants all its tile operands in, None if nothing says."""
         op, (best, _) = node.op, self._best(node)
         anchor = self.anchors.get(node)
         if isinstance(anchor, Access):
@@ -185,9 +185,7 @@ class Inference:
             return splittable(best)
         return best
 
-    def _in_order(
-        self, node: Node, best: LinearLayout | None, across_warps: bool
-    ) -> LinearLayout:
+    def _in_order(self, node: Node, best: LinearLayout | None, across_warps: bool) -> LinearLayout:
         axis: int = node.op.axis  # type: ignore[attr-defined]
         if best is not None and is_ordered(best, axis, across_warps):
             return best

@@ -1,8 +1,8 @@
 """How layouts pass through each op, forward and backward, so that no element changes its thread.
 
 `forward` gives the layout of an op's results from that of its operands; `backward` gives the layout
-that an op's operands must have for a wanted result to cost nothing. Both are rules on layouts alone;
-`layout_inference` decides with them and `assign_layouts` applies the decision.
+that an op's operands must have for a wanted result to cost nothing. `layout_inference` decides with
+them and `assign_layouts` applies the decision.
 
 A rule exists for the ops that are *transparent*: elementwise ops, shape ops and constants. What
 reads memory, combines elements or multiplies matrices is not: its layouts are fixed elsewhere.

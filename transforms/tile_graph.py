@@ -84,13 +84,10 @@ class TileGraph:
         node = self.maker.get(value)
         return node is not None and node.free
 
-    def through(self, node: Node, kinds: tuple[type, ...] = ()) -> Iterator[Node]:
-        """Yield the nodes that `node`'s operands are computed by through transparent ops alone.
-
-        The last ones, which are no longer transparent (or of `kinds`), are yielded too.
-        """
+    def behind(self, value: ir.Value) -> Iterator[Node]:
+        """Yield the nodes that `value` is computed by, up to and with the first opaque ones."""
         seen: set[ir.Value] = set()
-        stack = list(node.operands)
+        stack = [value]
         while stack:
             value = stack.pop()
             maker = self.maker.get(value)
@@ -98,7 +95,7 @@ class TileGraph:
                 continue
             seen.add(value)
             yield maker
-            if maker.transparent and not isinstance(maker.op, kinds):
+            if maker.transparent:
                 stack += maker.operands
 
     def _read(self, block: ir.Block, depth: int) -> None:

@@ -29,7 +29,9 @@ def test_places_of_an_ordered_layout_visit_an_axis_in_order(
     shape: tuple[int, ...], data: st.DataObject, warps: int
 ):
     axis = data.draw(st.integers(0, len(shape) - 1))
-    layout = data.draw(st.sampled_from([ordered(shape, axis, 32, warps), default(shape, 32, warps, 4)]))
+    layout = data.draw(
+        st.sampled_from([ordered(shape, axis, 32, warps), default(shape, 32, warps, 4)])
+    )
     field = (layout.shape[axis] - 1) << layout.axis_shift(axis)
     along = (layout.table & field) >> layout.axis_shift(axis)
     others = layout.table & ~field

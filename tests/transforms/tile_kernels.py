@@ -29,7 +29,11 @@ class Kernel:
         self.args = list(block.arguments)
         self.ip = [ir.InsertionPoint(block)]
         attributes = [
-            {"tile.divisibility": ir.IntegerAttr.get(ir.IntegerType.get_signless(64, context()), 16)}
+            {
+                "tile.divisibility": ir.IntegerAttr.get(
+                    ir.IntegerType.get_signless(64, context()), 16
+                )
+            }
             for _ in types
         ]
         with context():
@@ -233,7 +237,12 @@ def softmax(rows: int = 4, columns: int = 256) -> ir.Module:
 
 
 def matmul(
-    m: int = 128, n: int = 128, depth: int = 32, element: str = "f16", acc: str = "f32"
+    m: int = 128,
+    n: int = 128,
+    depth: int = 32,
+    element: str = "f16",
+    acc: str = "f32",
+    precision: str = "ieee",
 ) -> ir.Module:
     """Build a product whose loop carries its pointers."""
     k = Kernel(f"*{element}", f"*{element}", f"*{element}", "i32", "i32", "i32")
@@ -246,7 +255,7 @@ def matmul(
 
     def body(_: ir.Value, carried: list[ir.Value]) -> list[ir.Value]:
         sum_, a, b = carried
-        sum_ = k.dot(k.load(a), k.load(b), sum_)
+        sum_ = k.dot(k.load(a), k.load(b), sum_, precision=precision)
         return [sum_, k.addptr(a, step_a), k.addptr(b, step_b)]
 
     total = k.loop(trips, [zero, a0, b0], body)[0]

@@ -1,0 +1,244 @@
+"""Choose for each dot a matrix instruction and how the warps share the tile.
+
+The table of instructions is the target's (`mma_table`); the first that takes the operands' types
+and fits into the tile is taken, as it is or swapped. Where none takes the types, the operands are
+cast to the next types that represent them exactly (fp8 to f16 or bf16), or the accumulator to f32;
+where none fits, the dot stays as it is and will be multiplied by plain FMAs.
+
+Warps share the accumulator in pieces as square as can be, because each loads its rows of a and
+columns of b; but where the result becomes the left operand of another dot they share rows only, so
+that it need not change warps on its way.
+
+`precision = "tf32x3"` is three tf32 products of the operands' high and low parts here.
+
+Before: a `tile` module.
+After: the same, dots with an instruction saying so (`dot_layouts.record`).
+
+    %r = "tile.dot"(%a, %b, %c) {precision = "ieee"} : (tensor<64x64xf16>, ...) -> tensor<64x64xf32>
+becomes
+    %r = "tile.dot"(%a, %b, %c) {precision = "ieee", tgpu.instruction = "mma.m16n8k16.f16.f32",
+                                 tgpu.layouts = ["register=...", ...]} : ...
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any, NamedTuple
+
+from mlir import ir
+from mlir.dialects import arith, func
+from mlir.dialects import math as math_dialect
+
+from tiledsl.dialects import tile
+from tiledsl.dialects.layout_shape import register_map
+from tiledsl.dialects.types import bit_width, element_of, like, shape_of
+from tiledsl.transforms.dot_layouts import record
+from tiledsl.transforms.layout_inference import Product
+from tiledsl.transforms.mma_table import Instruction, Table
+from tiledsl.transforms.tile_graph import Node, TileGraph, has_tiles
+
+_FP8 = ("f8E4M3FN", "f8E5M2")
+_WIDER = {
+    **{(fp8, "f16"): "f16" for fp8 in _FP8},
+    **{(fp8, "bf16"): "bf16" for fp8 in _FP8},
+    **{(narrow, "f32"): "f32" for narrow in (*_FP8, "f16", "bf16")},
+}
+"""Casts between element types that keep every value."""
+_TF32_KEPT = -(1 << 13)
+"""Mask of the bits of an f32 that tf32 has: sign, exponent and 10 of the mantissa's 23."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """An instruction for a dot: the element types that it takes, and the layouts."""
+
+    instruction: Instruction
+    types: tuple[str, str, str]
+    product: Product
+
+
+def select_mma(module: ir.Module, *, table: Table[Any], num_warps: int) -> None:
+    """Run the pass described above on `module`, in place."""
+    for op in list(module.body.operations):
+        if isinstance(op, func.FuncOp) and has_tiles(op):
+            for node in TileGraph.of(op).nodes:
+                if isinstance(node.op, tile.DotOp) and node.op.precision == "tf32x3":
+                    _split_tf32(node.op, table)
+            for dot, choice in _choose(TileGraph.of(op), table, num_warps).items():
+                _apply(dot, choice)
+
+
+def _choose(graph: TileGraph, table: Table[Any], num_warps: int) -> dict[tile.DotOp, Choice]:
+    """Choose for every dot that an instruction fits."""
+    links = list(_links(graph))
+    chained = {node for link in links for node in link}
+    nodes = [node for node in graph.nodes if isinstance(node.op, tile.DotOp)]
+    options = {node: list(_options(node.op, node in chained, table, num_warps)) for node in nodes}
+    for link in links:
+        options.update(_agree(*link, options))
+    return {node.op: some[0] for node, some in options.items() if some}
+
+
+def _links(graph: TileGraph) -> Iterator[tuple[Node, Node]]:
+    """Find pairs of dots of which the first's result reaches the second's left operand."""
+    for node in graph.nodes:
+        if isinstance(node.op, tile.DotOp):
+            for before in graph.behind(node.operands[0]):
+                if isinstance(before.op, tile.DotOp):
+                    yield before, node
+
+
+def _agree(
+    first: Node, second: Node, options: Mapping[Node, Sequence[Choice]]
+) -> dict[Node, list[Choice]]:
+    """Choose instructions such that the first's result is the second's operand as it lies."""
+    for left, right in product(options[first], options[second]):
+        acc, a = left.product.acc, right.product.a
+        if acc.shape == a.shape and register_map(acc, a) is not None:
+            return {first: [left], second: [right]}
+    return {}
+
+
+def _options(op: tile.DotOp, chained: bool, table: Table[Any], num_warps: int) -> Iterator[Choice]:
+    """Give the instructions that fit a dot, best first."""
+    shapes = [shape_of(value.type) for value in (op.a, op.b, op.acc)]
+    (*_, m, k), (*_, n) = shapes[0], shapes[1]
+    unsigned = op.a_unsigned or op.b_unsigned
+    for types in _types(op):
+        for instruction in table.matching(*types, op.precision, unsigned):
+            fragments = instruction.fragments
+            fits = m >= instruction.m and n >= instruction.n and k >= instruction.depth
+            if fits and fragments.acc.warps <= num_warps:
+                warps = share_warps(m, n, instruction, num_warps, chained)
+                a, b, acc = (
+                    fragments.tile(name, shape, warps)
+                    for name, shape in zip(("a", "b", "acc"), shapes, strict=True)
+                )
+                yield Choice(instruction, types, Product(a, b, acc))
+
+
+def _apply(op: tile.DotOp, choice: Choice) -> None:
+    _retype(op, choice.types)
+    record(op, choice.instruction.name, choice.product)
+
+
+def share_warps(
+    m: int, n: int, instruction: Instruction, warps: int, chained: bool
+) -> tuple[int, int]:
+    """Give how many warps share an m x n accumulator along m and along n.
+
+    As few as can be hold copies; then, unless rows only are wanted (`chained`), the piece of one
+    warp has the least circumference, which is what it loads for each step along k.
+    """
+    least = instruction.fragments.acc.warps
+
+    def cost(along_m: int) -> tuple[int, int, int]:
+        rows = max(instruction.m // least, m // along_m)
+        columns = max(instruction.n, n // (warps // along_m))
+        copies = rows * columns * warps // (m * n)
+        return copies, -along_m if chained else rows + columns, -along_m
+
+    splits = [1 << i for i in range(warps.bit_length()) if least <= 1 << i]
+    along_m = min(splits, key=cost)
+    return along_m, warps // along_m
+
+
+def _types(op: tile.DotOp) -> Iterator[tuple[str, str, str]]:
+    """Give the element types of a, b and the accumulator to try, the operands' own first."""
+    a, b, acc = (str(element_of(value.type)) for value in (op.a, op.b, op.acc))
+    pairs = [(a, b)]
+    for wide in ("f16", "bf16", "f32"):
+        if all(one == wide or (one, wide) in _WIDER for one in (a, b)) and (wide, wide) != (a, b):
+            pairs.append((wide, wide))
+    for one in pairs:
+        yield *one, acc
+        if (acc, "f32") in _WIDER:
+            yield *one, "f32"
+
+
+def _retype(op: tile.DotOp, types: tuple[str, str, str]) -> None:
+    """Cast operands to `types`, and the result back."""
+    operation = op.operation
+    before = ir.InsertionPoint(operation)
+    for i, (value, text) in enumerate(zip(list(operation.operands), types, strict=True)):
+        if str(element_of(value.type)) != text:
+            operation.operands[i] = _cast(value, ir.Type.parse(text, value.context), before)
+    old = op.result.type
+    if operation.operands[2].type != old:
+        op.result.set_type(operation.operands[2].type)
+        after = ir.InsertionPoint.after(operation)
+        narrow = tile.CastOp.build(op.result, results=[old], loc=operation.location, ip=after)
+        op.result.replace_all_uses_except(narrow.result, narrow.operation)
+
+
+def _cast(value: ir.Value, element: ir.Type, ip: ir.InsertionPoint) -> ir.Value:
+    """Cast to a float type that has every value of the old one."""
+    type_ = like(value.type, element)
+    loc = value.location
+    if bit_width(element) > bit_width(value.type):
+        return arith.ExtFOp(type_, value, loc=loc, ip=ip).result
+    return tile.CastOp.build(value, results=[type_], loc=loc, ip=ip).result
+
+
+def _split_tf32(op: tile.DotOp, table: Table[Any]) -> None:
+    """Turn one dot into three of tf32 operands: high parts, and both mixed products.
+
+    The product of the low parts is below the rounding of the rest. Where the chip has no tf32 the
+    full product is no more work than one of the three.
+    """
+    attributes = op.operation.attributes
+    if not any(entry.precision == "tf32" for entry in table.instructions):
+        attributes["precision"] = ir.StringAttr.get("ieee")
+        return
+    before = ir.InsertionPoint(op.operation)
+    attributes["precision"] = ir.StringAttr.get("tf32")
+    a, b = (_parts(value, before) for value in (op.a, op.b))
+    acc = op.acc
+    for left, right in ((a.low, b.high), (a.high, b.low)):
+        acc = tile.DotOp.build(
+            left, right, acc, results=[acc.type], precision="tf32",
+            loc=op.operation.location, ip=before,
+        ).result  # fmt: skip
+    for i, value in enumerate((a.whole, b.whole, acc)):
+        op.operation.operands[i] = value
+
+
+class _Parts(NamedTuple):
+    """An f32 tile in parts that tf32 represents exactly.
+
+    `high + low` is the value to tf32's precision squared, both 0 where it is not finite: there the
+    mixed products must not make a NaN of what is an infinity. `whole` is `high`, or what is not
+    finite itself.
+    """
+
+    whole: ir.Value
+    high: ir.Value
+    low: ir.Value
+
+
+def _parts(value: ir.Value, ip: ir.InsertionPoint) -> _Parts:
+    loc, type_ = value.location, value.type
+    i32, f32 = ir.IntegerType.get_signless(32), ir.F32Type.get()
+    ints = like(type_, i32)
+
+    def constant(of: ir.Type, one: ir.Attribute) -> ir.Value:
+        return arith.ConstantOp(of, ir.DenseElementsAttr.get_splat(of, one), loc=loc, ip=ip).result
+
+    def choose(then: ir.Value, otherwise: ir.Value) -> ir.Value:
+        return arith.SelectOp(finite, then, otherwise, loc=loc, ip=ip).result
+
+    zero = constant(type_, ir.FloatAttr.get(f32, 0.0))
+    infinity = constant(type_, ir.FloatAttr.get(f32, math.inf))
+    size = math_dialect.AbsFOp(value, loc=loc, ip=ip).result
+    finite = arith.CmpFOp(arith.CmpFPredicate.OLT, size, infinity, loc=loc, ip=ip).result
+    bits = tile.BitcastOp.build(value, results=[ints], loc=loc, ip=ip).result
+    kept = constant(ints, ir.IntegerAttr.get(i32, _TF32_KEPT))
+    bits = arith.AndIOp(bits, kept, loc=loc, ip=ip).result
+    high = tile.BitcastOp.build(bits, results=[type_], loc=loc, ip=ip).result
+    low = arith.SubFOp(value, high, loc=loc, ip=ip).result
+    # Twice a NaN is a quiet one, which cutting bits off does not turn into an infinity.
+    doubled = arith.AddFOp(value, value, loc=loc, ip=ip).result
+    return _Parts(choose(high, doubled), choose(high, zero), choose(low, zero))
