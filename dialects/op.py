@@ -112,7 +112,7 @@ class VariadicOperand(_Values):
 
 
 class Result(_Values):
-    """Exactly one result."""
+    """Exactly one result. (Upstream's own `op.result` reads it too.)"""
 
     def __get__(self, op: Op | None, owner: type[Op]) -> Any:
         if op is None:
@@ -221,14 +221,13 @@ class Op(ir.OpView):
     """
 
     _ODS_REGIONS = (0, True)
-    OPERATION_NAME: ClassVar[str]
     pure: ClassVar[bool] = False
     operand_fields: ClassVar[tuple[_Values, ...]] = ()
     result_fields: ClassVar[tuple[_Values, ...]] = ()
     attr_fields: ClassVar[tuple[Attr, ...]] = ()
 
     def __init_subclass__(cls, name: str, pure: bool = False) -> None:
-        cls.OPERATION_NAME = name
+        cls.OPERATION_NAME = name  # pyright: ignore[reportConstantRedefinition] (upstream's spelling)
         cls.pure = pure
         fields = [f for f in vars(cls).values() if isinstance(f, Field)]
         operand_types = (Operand, OptionalOperand, VariadicOperand)
@@ -253,7 +252,7 @@ class Op(ir.OpView):
         if cls._is_variadic():
             return list(operands)
         if cls._needs_segments():
-            sizes = list(self.operation.attributes["operandSegmentSizes"])
+            sizes = list(ir.DenseI32ArrayAttr(self.operation.attributes["operandSegmentSizes"]))
             start = sum(sizes[:at])
             return [operands[i] for i in range(start, start + sizes[at])]
         loose = len(operands) - (len(cls.operand_fields) - 1)
@@ -292,7 +291,8 @@ class Op(ir.OpView):
             attrs["operandSegmentSizes"] = ir.DenseI32ArrayAttr.get([len(g) for g in groups])
         if any(isinstance(field, VariadicResult) for field in cls.result_fields):
             attrs["resultSegmentSizes"] = _slots(len(results))
-        operation = ir.Operation.create(
+        create: Any = ir.Operation.create
+        operation = create(
             cls.OPERATION_NAME,
             results=list(results),
             operands=[value for group in groups for value in group],
@@ -302,7 +302,7 @@ class Op(ir.OpView):
         )
         return operation.opview
 
-    def verify(self) -> str | None:
+    def verify(self) -> str | None:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Return what is wrong with this op beyond what IRDL checks, or None."""
         return None
 

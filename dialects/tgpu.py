@@ -155,7 +155,7 @@ class MmaOp(Op, name="tgpu.mma", pure=True):
     precision = Attr(str, "As of tile.dot.", "ieee")
     a_unsigned = Attr(bool, "As of tile.dot.", False)
     b_unsigned = Attr(bool, "As of tile.dot.", False)
-    result = Result(Tile, "The accumulator's type.")
+    output = Result(Tile, "The accumulator's type.")
 
     def verify(self) -> str | None:
         """Require the accumulator's type."""
@@ -176,7 +176,7 @@ class FmaDotOp(Op, name="tgpu.fma_dot", pure=True):
     precision = Attr(str, "As of tile.dot.", "ieee")
     a_unsigned = Attr(bool, "As of tile.dot.", False)
     b_unsigned = Attr(bool, "As of tile.dot.", False)
-    result = Result(Tile, "The accumulator's type.")
+    output = Result(Tile, "The accumulator's type.")
 
 
 class PartialReduceOp(Op, name="tgpu.partial_reduce", pure=True):
@@ -214,7 +214,7 @@ class ShareResultOp(Op, name="tgpu.share_result"):
 
     value = Operand(Any_, "A scalar, or a tile whose layout replicates.")
     buffer = Operand(Shared, "Room for the tile, or for one element.")
-    result = Result(Any_, "The type of `value`.")
+    output = Result(Any_, "The type of `value`.")
 
 
 OPS: tuple[type[Op], ...] = (

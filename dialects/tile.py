@@ -145,7 +145,8 @@ class TransOp(Op, name="tile.trans", pure=True):
         shape = shape_of(self.source.type)
         if sorted(self.order) != list(range(len(shape))):
             return f"expected a permutation of {len(shape)} dimensions, found {self.order}"
-        if shape_of(self.tile.type) != tuple(shape[d] for d in self.order):
+        order: list[int] = self.order
+        if shape_of(self.tile.type) != tuple(shape[d] for d in order):
             return f"expected {shape} permuted by {self.order}, found {self.tile.type}"
         return None
 
@@ -200,7 +201,7 @@ class AddPtrOp(Op, name="tile.addptr", pure=True):
 
     ptr = Operand(Any_, "A pointer or a tile of pointers.")
     offset = Operand(Any_, "i32 or i64 elements, sign-extended.")
-    result = Result(Any_, "The type of `ptr`.")
+    output = Result(Any_, "The type of `ptr`.")
 
     def verify(self) -> str | None:
         """Require a pointer, an integer and one shape."""
@@ -216,7 +217,7 @@ class HintOp(Op, name="tile.hint", pure=True):
     divisibility = Attr(list, "First values of runs are multiples of it, one a dimension.", None)
     contiguity = Attr(list, "Length of runs that step by one, one a dimension.", None)
     constancy = Attr(list, "Length of runs of equal values, one a dimension.", None)
-    result = Result(Any_, "The type of `source`.")
+    output = Result(Any_, "The type of `source`.")
 
 
 class AssumeOp(Op, name="tile.assume"):
@@ -234,7 +235,7 @@ class FloorDivOp(Op, name="tile.floordiv", pure=True):
     lhs = Operand(Any_, "Dividend.")
     rhs = Operand(Any_, "Divisor, of the same type.")
     signed = Attr(bool, "Whether the operands are signed.")
-    result = Result(Any_, "Quotient.")
+    output = Result(Any_, "Quotient.")
 
 
 class FloorModOp(Op, name="tile.floormod", pure=True):
@@ -243,7 +244,7 @@ class FloorModOp(Op, name="tile.floormod", pure=True):
     lhs = Operand(Any_, "Dividend.")
     rhs = Operand(Any_, "Divisor, of the same type.")
     signed = Attr(bool, "Whether the operands are signed.")
-    result = Result(Any_, "Remainder.")
+    output = Result(Any_, "Remainder.")
 
 
 class CastOp(Op, name="tile.cast", pure=True):
@@ -257,7 +258,7 @@ class CastOp(Op, name="tile.cast", pure=True):
 
     source = Operand(Any_, "A float, scalar or tile.")
     signed = Attr(bool, "Whether an integer result is signed.", True)
-    result = Result(Any_, "Same shape.")
+    output = Result(Any_, "Same shape.")
 
     def verify(self) -> str | None:
         """Require one shape."""
@@ -268,7 +269,7 @@ class BitcastOp(Op, name="tile.bitcast", pure=True):
     """The same bits as another type of equal width; pointers may change their pointee."""
 
     source = Operand(Any_, "Scalar or tile.")
-    result = Result(Any_, "Same shape and width.")
+    output = Result(Any_, "Same shape and width.")
 
     def verify(self) -> str | None:
         """Require equal widths and one shape."""
@@ -292,7 +293,7 @@ class LoadOp(Op, name="tile.load"):
     cache = Attr(str, "PTX cache operator.", "", CACHE)
     eviction = Attr(str, "L1/L2 eviction priority.", "", EVICTION)
     volatile = Attr(bool, "Whether each execution reads memory anew.", False)
-    result = Result(Any_, "Same shape as `ptr`, of its pointee type.")
+    output = Result(Any_, "Same shape as `ptr`, of its pointee type.")
 
     def verify(self) -> str | None:
         """Require one shape, the pointee type, and `other` only with `mask`."""
@@ -372,7 +373,7 @@ class DotOp(Op, name="tile.dot", pure=True):
     precision = Attr(str, "How f32 operands multiply.", "ieee", PRECISION)
     a_unsigned = Attr(bool, "Whether integer `a` is unsigned.", False)
     b_unsigned = Attr(bool, "Whether integer `b` is unsigned.", False)
-    result = Result(Tile, "The accumulator's type.")
+    output = Result(Tile, "The accumulator's type.")
 
     def verify(self) -> str | None:
         """Require matching dimensions and the accumulator's type."""

@@ -100,7 +100,8 @@ def upstream(pipeline: str, name: str) -> Pass:
     from mlir.passmanager import PassManager
 
     def run_upstream(module: ir.Module) -> None:
-        PassManager.parse(f"builtin.module({pipeline})", module.context).run(module.operation)
+        manager: Any = PassManager.parse(f"builtin.module({pipeline})", module.context)
+        manager.run(module.operation)
 
     run_upstream.__name__ = name
     run_upstream.__doc__ = f"MLIR's own: {pipeline}."
