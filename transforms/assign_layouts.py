@@ -34,6 +34,7 @@ from tiledsl.transforms.dot_layouts import products
 from tiledsl.transforms.layout_cost import Costs
 from tiledsl.transforms.layout_inference import Inference
 from tiledsl.transforms.layout_rules import backward
+from tiledsl.transforms.sink import sink
 from tiledsl.transforms.tile_graph import Node, TileGraph, has_tiles
 
 
@@ -169,7 +170,7 @@ class _Assignment:
             if node.transparent and not any(True for v in node.results for _ in v.uses):
                 node.op.operation.erase()
         for convert in reversed(self._converts):
-            _sink(convert)
+            sink(convert.operation)
 
 
 def _retype_constant(op: ir.Operation) -> None:
@@ -181,19 +182,3 @@ def _retype_constant(op: ir.Operation) -> None:
     else:
         text = str(old).rpartition(" : ")[0]
         op.attributes["value"] = ir.Attribute.parse(f"{text} : {type_}", op.context)
-
-
-def _sink(convert: tgpu.ConvertLayoutOp) -> None:
-    """Move a conversion to just before its first use, or what holds it, in its own block."""
-    block = convert.operation.block
-    first: ir.Operation | None = None
-    for use in convert.tile.uses:
-        user = use.owner.operation
-        while user.block != block:
-            user = user.parent.operation
-        if first is None or user.is_before_in_block(first):
-            first = user
-    if first is None:
-        convert.operation.erase()
-    else:
-        convert.operation.move_before(first)
