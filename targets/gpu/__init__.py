@@ -1,0 +1,1 @@
+"""What NVIDIA and AMD share: from tiles with layouts to one thread's code, machine by Protocol."""
