@@ -234,4 +234,3 @@ OPS: tuple[type[Op], ...] = (
     ShareResultOp,
 )
 TYPES = (("shared", 1),)
-

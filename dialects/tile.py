@@ -1,12 +1,13 @@
 """The `tile` dialect: what kernels need and upstream's `arith`, `math` and `scf` lack.
 
 A kernel at this level is a `func.func` over scalars, `!tile.ptr<T>` and tiles without encoding. It
-has no threads and no layouts. Elementwise arithmetic, comparison and `select` are `arith` and `math`
-ops on scalars or tiles, which mean there what `docs/semantics.md` says: integers wrap, shifts are in
-range, float contraction is allowed where the op carries `fastmath<contract>`.
+has no threads and no layouts. Elementwise arithmetic, comparison and `select` are `arith` and
+`math` ops on scalars or tiles: integers wrap, shifts are in range, float contraction is allowed
+where the op carries `fastmath<contract>`.
 
 Attributes of the kernel's `func.func`: `tile.num_warps`, `tile.num_stages` (i64). Attributes of its
-arguments: `tile.divisibility` (i64; a pointer's is in bytes), `tile.name` (str), `tile.signed` (bool).
+arguments: `tile.divisibility` (i64; a pointer's is in bytes), `tile.name` (str), `tile.signed`
+(bool).
 """
 
 from __future__ import annotations
@@ -391,8 +392,8 @@ class ReduceOp(Op, name="tile.reduce", pure=True):
     """Combine the elements along an axis, which disappears; several tiles combine as tuples.
 
     `combine` names a `func.func` over scalars in the same module: (a0, a1, ..., b0, b1, ...) to
-    (c0, c1, ...), associative; the a's come before the b's along the axis. `kind` names the function
-    where it is a well-known one, so that targets may use an instruction for it; the order of float
+    (c0, c1, ...), associative; the a's come before the b's along the axis. `kind` names the
+    function where it is a well-known one, so that targets may use an instruction for it; the order of float
     additions is free, the order of arguments of a general function is kept.
     """
 

@@ -46,7 +46,9 @@ def tile_type(shape: tuple[int, ...], element: ir.Type, layout: str | None = Non
     if not shape:
         return element
     encoding = None if layout is None else ir.FlatSymbolRefAttr.get(layout, element.context)
-    return ir.RankedTensorType.get(list(shape), element, encoding, ir.Location.unknown(element.context))
+    return ir.RankedTensorType.get(
+        list(shape), element, encoding, ir.Location.unknown(element.context)
+    )
 
 
 def like(type_: ir.Type, element: ir.Type) -> ir.Type:

@@ -2,7 +2,7 @@
 
 One program takes one row. The row is read once, stays in registers through the maximum, the
 exponential and the sum, and is written once: two passes over memory instead of NumPy's five.
-`tile.max` and `tile.sum` reduce a tile along an axis; masked lanes hold -inf, which is neutral in both.
+`tile.max` and `tile.sum` reduce a tile along an axis; masked lanes hold -inf, neutral in both.
 """
 
 import numpy as np

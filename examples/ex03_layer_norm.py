@@ -11,7 +11,9 @@ import tiledsl as tile
 
 
 @tile.jit
-def layer_norm_row(x, weight, bias, out, mean_out, rstd_out, stride, columns, eps, BLOCK: tile.constexpr):
+def layer_norm_row(
+    x, weight, bias, out, mean_out, rstd_out, stride, columns, eps, BLOCK: tile.constexpr
+):
     row = tile.program_id(0)
     x += row * stride
     out += row * stride

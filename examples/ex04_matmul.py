@@ -18,7 +18,8 @@ def gelu(x):
 @tile.jit
 def matmul(
     a, b, c, bias, M, N, K, stride_am, stride_ak, stride_bk, stride_bn, stride_cm, stride_cn,
-    FUSED: tile.constexpr, BLOCK_M: tile.constexpr, BLOCK_N: tile.constexpr, BLOCK_K: tile.constexpr,
+    FUSED: tile.constexpr,
+    BLOCK_M: tile.constexpr, BLOCK_N: tile.constexpr, BLOCK_K: tile.constexpr,
 ):  # fmt: skip
     m = tile.program_id(0) * BLOCK_M + tile.arange(0, BLOCK_M)
     n = tile.program_id(1) * BLOCK_N + tile.arange(0, BLOCK_N)

@@ -21,7 +21,9 @@ def attention_forward(
     rows = tile.program_id(0) * BLOCK_Q + tile.arange(0, BLOCK_Q)
     head = tile.program_id(1) * stride_head
     lane, depth = tile.arange(0, BLOCK_K), tile.arange(0, D)
-    queries = tile.load(q + head + rows[:, None] * D + depth[None, :], mask=rows[:, None] < length, other=0.0)
+    queries = tile.load(
+        q + head + rows[:, None] * D + depth[None, :], mask=rows[:, None] < length, other=0.0
+    )
     best = tile.full((BLOCK_Q,), -float("inf"), tile.float32)
     total = tile.zeros((BLOCK_Q,), tile.float32)
     acc = tile.zeros((BLOCK_Q, D), tile.float32)
@@ -30,7 +32,11 @@ def attention_forward(
     end = tile.minimum(length, (tile.program_id(0) + 1) * BLOCK_Q) if CAUSAL else length
     for start in range(0, end, BLOCK_K):
         columns = start + lane
-        keys = tile.load(k + head + columns[None, :] * D + depth[:, None], mask=columns[None, :] < length, other=0.0)
+        keys = tile.load(
+            k + head + columns[None, :] * D + depth[:, None],
+            mask=columns[None, :] < length,
+            other=0.0,
+        )
         scores = tile.dot(queries, keys) * factor
         seen = columns[None, :] < length
         if CAUSAL:
@@ -40,7 +46,11 @@ def attention_forward(
         weights = tile.exp2(scores - new_best[:, None])
         rescale = tile.exp2(best - new_best)
         total = total * rescale + tile.sum(weights, axis=1)
-        values = tile.load(v + head + columns[:, None] * D + depth[None, :], mask=columns[:, None] < length, other=0.0)
+        values = tile.load(
+            v + head + columns[:, None] * D + depth[None, :],
+            mask=columns[:, None] < length,
+            other=0.0,
+        )
         acc = tile.dot(weights.to(v.dtype.element_ty), values, acc * rescale[:, None])
         best = new_best
     result = (acc / total[:, None]).to(out.dtype.element_ty)
@@ -48,7 +58,7 @@ def attention_forward(
 
 
 def attention(q: np.ndarray, k: np.ndarray, v: np.ndarray, causal: bool = False) -> np.ndarray:
-    """Return softmax(q k^T / sqrt(d)) v for contiguous (heads, length, d) arrays; d a power of two."""
+    """Return softmax(q k^T / sqrt(d)) v; arrays are contiguous (heads, length, d)."""
     heads, length, d = q.shape
     out = np.empty_like(q)
     block_q, block_k = 64, 64

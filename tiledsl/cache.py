@@ -1,9 +1,9 @@
 """Compiled kernels on disk, shared by processes.
 
-One entry is one file whose name is the hash of everything the code depends on. It is written beside
-and renamed, so a reader sees a whole entry or none; its own hash is checked on reading, and what
-does not check out counts as absent and is replaced. Writers of the same key write the same bytes, so
-no locks are needed. A folder that cannot be written turns the cache off, nothing more.
+One entry is one file whose name is the hash of everything the code depends on. It is written
+beside and renamed, so a reader sees a whole entry or none; its own hash is checked on reading, and
+what does not check out counts as absent and is replaced. Writers of the same key write the same
+bytes, so no locks are needed. A folder that cannot be written turns the cache off, nothing more.
 
 The folder is TILEDSL_CACHE_DIR, else `tiledsl` under XDG_CACHE_HOME or ~/.cache. TILEDSL_CACHE=0
 turns it off.
@@ -121,7 +121,7 @@ def decode(data: bytes) -> dict[str, str | bytes] | None:
 
 @functools.cache
 def version() -> str:
-    """Return what names the compiler itself: a hash of this package's sources and of LLVM's version.
+    """Return what names the compiler itself: a hash of its sources and of LLVM's version.
 
     Hashing the sources (about 10 ms, once a process) means that a change of a pass is never hidden
     by an old entry.

@@ -1,9 +1,9 @@
 """From a kernel and the types of its arguments to code, with or without a device.
 
-`compile_kernel` is the one road: trace to `tile` IR, run the target's passes, assemble. A launch takes
-it on a miss of the caches, `tile.compile` takes it ahead of time. What is kept of it is the `tile`
-IR and the code; the levels between are made anew when somebody looks at them, so that looking costs
-nothing to those who do not.
+`compile_kernel` is the one road: trace to `tile` IR, run the target's passes, assemble. A launch
+takes it on a miss of the caches, `tile.compile` takes it ahead of time. What is kept of it is the
+`tile` IR and the code; the levels between are made anew when somebody looks at them, so that
+looking costs nothing to those who do not.
 
 TILEDSL_DUMP=folder writes the IR after every pass of every compilation into a numbered file.
 """

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
@@ -36,7 +36,7 @@ def normalize(spec: str) -> str:
 
 
 @contextmanager
-def device(spec: str) -> Iterator[None]:
+def device(spec: str) -> Generator[None]:
     """Run kernels whose arrays are in host memory on `spec` within this block.
 
     Inputs are copied to the device and back around each launch. Blocks nest, and each thread and

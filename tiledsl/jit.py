@@ -1,13 +1,12 @@
 """`@tile.jit`: a kernel, called as `kernel[grid](arguments)`.
 
-A call binds the arguments, reads each one's `ArgType`, looks up the compiled kernel for those types,
-the constexprs, the options and the chip, compiles it if it is new, and launches. The look-up is what
-a warm call costs, so it is one pass over the arguments and one dictionary.
+A call binds the arguments, reads each one's `ArgType`, looks up the compiled kernel for those
+types, the constexprs, the options and the chip, compiles it if it is new, and launches. The look-up
+is what a warm call costs, so it is one pass over the arguments and one dictionary.
 
-Which parameter is a constexpr is the marker's word alone: an annotation that is `tile.constexpr`, or
-text that ends in `constexpr`. Arguments that are None, strings, types, dtypes or functions are
-constexprs whatever the annotation, as there is no run-time form of them. A tuple is passed member by
-member.
+Which parameter is a constexpr is the marker's word alone: an annotation that is `tile.constexpr`,
+or text that ends in `constexpr`. Arguments that are None, strings, types, dtypes or functions are
+constexprs whatever the annotation, as there is no run-time form of them.
 """
 
 from __future__ import annotations
@@ -33,7 +32,6 @@ from tiledsl.dialects.diagnostics import KernelError
 from tiledsl.dtypes import constexpr
 from tiledsl.source import Reach, reach
 from tiledsl.specialize import ArgType, parse_signature
-from tiledsl.targets.target import Options
 
 if TYPE_CHECKING:
     from mlir import ir
@@ -63,16 +61,18 @@ def _parameters(function: Callable[..., object]) -> list[Parameter]:
     for parameter in inspect.signature(function).parameters.values():
         if parameter.kind in kinds:
             raise KernelError(
-                f"kernel `{function.__name__}`: expected named parameters, found `*{parameter.name}`"
+                f"kernel `{function.__name__}`: expected named parameters, "
+                f"found `*{parameter.name}`"
             )
-        found.append(
-            Parameter(parameter.name, _is_marker(parameter.annotation), parameter.default)
-        )
+        found.append(Parameter(parameter.name, _is_marker(parameter.annotation), parameter.default))
     return found
 
 
 class Constant:
-    """A constexpr's value as a part of a key: 1, 1.0 and True differ, unhashable values compare by repr."""
+    """A constexpr's value as a part of a key.
+
+    1, 1.0 and True differ; values without a hash compare by their repr.
+    """
 
     __slots__ = ("_hash", "_key", "value")
 
@@ -150,7 +150,8 @@ class JITFunction:
             if known not in OPTION_NAMES:
                 raise KernelError(
                     f"kernel `{self.name}`: no parameter or option is called `{name}`",
-                    hint=f"parameters: {', '.join(self._names)}; options: {', '.join(OPTION_NAMES)}",
+                    hint=f"parameters: {', '.join(self._names)}; "
+                    f"options: {', '.join(OPTION_NAMES)}",
                 )
             options[known] = value
         return values, options
@@ -158,7 +159,7 @@ class JITFunction:
     def _read(
         self, values: Sequence[object]
     ) -> tuple[list[object], list[str], list[Argument], list[object]]:
-        """Sort the values: the key, and the names, arguments and objects of those passed at run time."""
+        """Return the key, and names, arguments and objects of what is passed at run time."""
         key: list[object] = []
         names: list[str] = []
         arguments: list[Argument] = []
@@ -192,9 +193,9 @@ class JITFunction:
         raise KernelError(
             f"kernel `{self.name}`: argument `{parameter.name}`: expected an array, a number, a "
             f"bool or None, found {describe(value)}",
-            hint=f"annotate it `{parameter.name}: tile.constexpr` if its value is part of the kernel"
-            if not is_array(value)
-            else None,
+            hint=None
+            if is_array(value)
+            else f"annotate it `{parameter.name}: tile.constexpr` if the kernel depends on it",
         )
 
     # --- launching -----------------------------------------------------------------------------
@@ -282,7 +283,7 @@ class JITFunction:
         return trace(self.fn, request.signature, request.constexprs, request.options)
 
     def _disk_key(self, request: Request) -> str | None:
-        """Return the name of the entry on disk, or None where something has no stable description."""
+        """Return the entry's name on disk, or None where something captured has no description."""
         if self._reach is None:
             self._reach = reach(self.fn)
         captured = reach(functools.partial(_nothing, **dict(request.constexprs)))
@@ -304,9 +305,11 @@ def _nothing(**_: object) -> None:
 def describe(value: object) -> str:
     """Say what a value is, for a message: its type, and the element type of an array."""
     kind = type(value)
-    name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
-    dtype = getattr(value, "dtype", None)
-    return f"{name} of {dtype}" if dtype is not None and is_array(value) else f"{name} ({value!r:.40})"
+    builtin = kind.__module__ == "builtins"
+    name = kind.__qualname__ if builtin else f"{kind.__module__}.{kind.__qualname__}"
+    if is_array(value) and hasattr(value, "dtype"):
+        return f"{name} of {getattr(value, 'dtype')}"  # noqa: B009 (arrays of any library)
+    return f"{name} ({value!r:.40})"
 
 
 _Function = TypeVar("_Function", bound=Callable[..., object])
@@ -344,7 +347,7 @@ def jit(
     return JITFunction(function, defaults)
 
 
-def compile(  # noqa: A001 (the user's word for it, as in tile.compile)
+def compile(
     kernel: JITFunction,
     signature: Mapping[str, str],
     constexprs: Mapping[str, object] | None = None,
@@ -366,7 +369,8 @@ def compile(  # noqa: A001 (the user's word for it, as in tile.compile)
         IR after each pass, `.resources` says what a program takes.
 
     Raises:
-        KernelError: A parameter is missing or unknown, the target is unknown, or the kernel is wrong.
+        KernelError: A parameter is missing or unknown, the target is unknown, or the kernel is
+            wrong.
     """
     if target not in known_targets() and target != "cpu":
         raise KernelError(f"expected a target among {', '.join(known_targets())}, found {target!r}")

@@ -1,8 +1,8 @@
 """Run a compiled kernel where its arguments are.
 
-A *place* is "host", "cuda:0" or "hip:1". Arrays that live on a device decide the place; arrays in host
-memory run on the current device (`tiledsl.device`), copied there and back if that is a GPU. Device
-launches go to the calling library's current stream and do not wait.
+A *place* is "host", "cuda:0" or "hip:1". Arrays that live on a device decide the place; arrays in
+host memory run on the current device (`tiledsl.device`), copied there and back if that is a GPU.
+Device launches go to the calling library's current stream and do not wait.
 
 Contract: nothing is launched unless the grid and every argument are right; a fault names the
 parameter. A grid with a zero launches nothing and is no error.
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import Any, cast
@@ -94,9 +94,7 @@ def check_grid(grid: object, limits: Sequence[int]) -> Grid | None:
         KernelError: It is no tuple of one to three integers, or an axis is out of range.
     """
     sizes: tuple[Any, ...]
-    sizes = (
-        tuple(cast("Sequence[Any]", grid)) if isinstance(grid, tuple | list) else (cast("Any", grid),)
-    )
+    sizes = tuple(cast("Sequence[Any]", grid)) if isinstance(grid, tuple | list) else (grid,)
     if not 1 <= len(sizes) <= 3:
         raise KernelError(f"grid: expected one to three integers, found {grid!r}")
     whole: list[int] = []
@@ -168,7 +166,7 @@ def grid_limits(owner: Target, chip: str) -> Sequence[int]:
 @contextmanager
 def on_device(
     place: str, arguments: Sequence[Argument], arrays: Mapping[int, object]
-) -> Iterator[list[int | float]]:
+) -> Generator[list[int | float]]:
     """Copy host arrays to the device at `place`, give the values to pass, copy the arrays back.
 
     Arrays that share memory share it on the device too.
@@ -204,7 +202,7 @@ class _Copies:
             driver.copy_in(address, _bytes_at(memory), index)
 
     def translate(self, address: int) -> int:
-        """Return where the byte at a host address went; one past a stretch's end counts as in it."""
+        """Return where the byte at a host address went; a stretch's end counts as in it."""
         for memory, base in self._stretches:
             if memory.low <= address <= memory.high:
                 return base + address - memory.low
@@ -240,7 +238,8 @@ def _bytes_at(memory: HostMemory) -> np.ndarray[Any, np.dtype[np.uint8]]:
     size = memory.high - memory.low
     if size == 0:
         return np.empty(0, np.uint8)
-    return np.frombuffer((ctypes.c_uint8 * size).from_address(memory.low), np.uint8)
+    view: Any = (ctypes.c_uint8 * size).from_address(memory.low)
+    return np.frombuffer(view, np.uint8)
 
 
 _loading = threading.Lock()

@@ -44,7 +44,7 @@ class Watched:
     snapshot: str | None
 
     def changed(self) -> bool:
-        """Return whether the variable holds another object, or a mutable one with other contents."""
+        """Return whether it holds another object, or a mutable one with other contents."""
         try:
             now = self.look()
         except (KeyError, ValueError):
@@ -229,8 +229,8 @@ class _Walker:
                 continue
             self._put("name", name)
             self.visit(value)
-            mutable = isinstance(value, _CONTAINERS)
-            self.watched.append(Watched(look, value, repr(value) if mutable else None))
+            snapshot = repr(cast("Any", value)) if isinstance(value, _CONTAINERS) else None
+            self.watched.append(Watched(look, value, snapshot))
 
     def _put_code(self, code: types.CodeType) -> None:
         """Hash a lambda's code: several may share a line of source."""
@@ -267,7 +267,7 @@ def _captured(function: types.FunctionType) -> Iterator[tuple[str, Callable[[], 
         yield name, functools.partial(getattr, cell, "cell_contents")
     space = function.__globals__
     builtins: Any = space.get("__builtins__", {})
-    known = builtins if isinstance(builtins, dict) else vars(builtins)
+    known: Mapping[str, object] = builtins if isinstance(builtins, dict) else vars(builtins)
     for name in _global_names(function.__code__):
         if name in space or name not in known:
             yield name, functools.partial(space.__getitem__, name)

@@ -68,10 +68,7 @@ KINDS = {
 
 
 def integer_type(value: int) -> str | None:
-    """Return the type that a Python integer has as an argument: the first of i32, i64, u64 that fits.
-
-    None where none fits.
-    """
+    """Return the first of i32, i64 and u64 that holds a Python integer, or None."""
     if -(2**31) <= value < 2**31:
         return "i32"
     if -(2**63) <= value < 2**63:

@@ -1,6 +1,7 @@
 """Each level refuses what belongs to another."""
 
 import pytest
+
 from tiledsl.dialects import contracts
 from tiledsl.dialects.context import parse
 from tiledsl.dialects.contracts import LLVM, MACHINE, TGPU, TILE, Level

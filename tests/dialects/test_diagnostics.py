@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from mlir import ir
+
 from tiledsl.dialects.context import context
 from tiledsl.dialects.diagnostics import CompilerBug, KernelError, Span
 

@@ -1,6 +1,7 @@
 """Layouts by name."""
 
 from mlir import ir
+
 from tiledsl.dialects.context import context, parse
 from tiledsl.dialects.layout_blocked import blocked
 from tiledsl.dialects.layouts import Layouts

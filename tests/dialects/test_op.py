@@ -2,6 +2,7 @@
 
 import pytest
 from mlir import ir
+
 from tiledsl.dialects import contracts, tgpu, tile
 from tiledsl.dialects.context import context, parse
 from tiledsl.dialects.diagnostics import CompilerBug
@@ -11,7 +12,9 @@ V = "tensor<8xf32>"
 P = "tensor<8x!tile.ptr<f32>>"
 M = "tensor<8xi1>"
 I = "tensor<8xi32>"  # noqa: E741
-ONE = ", ".join(f"{s}SegmentSizes = array<i32: 1, 0, 0, 0, 0, 0, 0, 0>" for s in ("operand", "result"))
+ONE = ", ".join(
+    f"{s}SegmentSizes = array<i32: 1, 0, 0, 0, 0, 0, 0, 0>" for s in ("operand", "result")
+)
 TWO = ONE.replace("1, 0", "1, 1")
 GOOD = f"""
 func.func private @pick(%a: f32, %i: i32, %b: f32, %j: i32) -> (f32, i32) {{

@@ -7,6 +7,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+
 from tiledsl.arrays import HOST, HostMemory, host_memory, is_array, numpy_dtype, read
 from tiledsl.specialize import NAMES, ArgType
 

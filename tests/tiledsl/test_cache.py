@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from tiledsl import cache
 
 ENTRY = {"text": "é", "bytes": b"\0\1", "empty": ""}
@@ -36,7 +37,9 @@ def test_a_damaged_entry_counts_as_absent_and_is_replaced() -> None:
     assert cache.load("ab12") == ENTRY
 
 
-def test_the_cache_can_be_off_or_unwritable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_cache_can_be_off_or_unwritable(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     file = tmp_path / "file"
     file.write_text("")
     monkeypatch.setenv("TILEDSL_CACHE_DIR", str(file / "below"))

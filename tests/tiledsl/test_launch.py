@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+
 from tiledsl import device
 from tiledsl.arrays import HOST, Argument, pointer, read
 from tiledsl.dialects.diagnostics import KernelError

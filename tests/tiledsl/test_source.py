@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from tiledsl.source import reach
 
 SCALE = 2
@@ -80,8 +81,6 @@ def test_an_object_without_a_description_is_not_stable() -> None:
     assert reach(scaled).stable
 
 
-
-
 KERNEL = "import helpers\nimport picked\ndef kernel(x):\n    return helpers.outer(x) + getattr(picked, 'f')(x)\n"
 DIGEST = (
     "import sys; sys.path.insert(0, sys.argv[1]); import kernel; from tiledsl.source import reach;"
@@ -98,7 +97,10 @@ def digest_of(folder: Path, outer: str, inner: str, picked: str) -> str:
     )
     (folder / "picked.py").write_text(f"def f(x):\n    return {picked}\n")
     done = subprocess.run(
-        [sys.executable, "-B", "-c", DIGEST, str(folder)], capture_output=True, text=True, check=True
+        [sys.executable, "-B", "-c", DIGEST, str(folder)],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     digest, stable = done.stdout.split()
     assert stable == "True"

@@ -1,6 +1,7 @@
 """The signature notation."""
 
 import pytest
+
 from tiledsl.dialects.diagnostics import KernelError
 from tiledsl.specialize import NAMES, ArgType, integer_type, parse, specialize_integer
 
@@ -26,7 +27,9 @@ def test_every_type_has_a_packing_kind() -> None:
     assert all(ArgType(name).kind for name in NAMES)
 
 
-@pytest.mark.parametrize("text", ["", "*", "float", "fp32:16", "i32:8", "i1:16", "**fp16", str(2**64)])
+@pytest.mark.parametrize(
+    "text", ["", "*", "float", "fp32:16", "i32:8", "i1:16", "**fp16", str(2**64)]
+)
 def test_a_wrong_entry_is_refused_with_the_forms_there_are(text: str) -> None:
     with pytest.raises(KernelError) as raised:
         parse(text, "x")
@@ -38,7 +41,14 @@ def test_a_wrong_entry_is_refused_with_the_forms_there_are(text: str) -> None:
 
 @pytest.mark.parametrize(
     ("value", "dtype"),
-    [(0, "i32"), (2**31 - 1, "i32"), (2**31, "i64"), (-(2**31), "i32"), (2**63, "u64"), (2**64, None)],
+    [
+        (0, "i32"),
+        (2**31 - 1, "i32"),
+        (2**31, "i64"),
+        (-(2**31), "i32"),
+        (2**63, "u64"),
+        (2**64, None),
+    ],
 )
 def test_a_python_integer_takes_the_first_type_that_holds_it(value: int, dtype: str | None) -> None:
     assert integer_type(value) == dtype
