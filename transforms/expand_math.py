@@ -1,0 +1,163 @@
+"""Replace math functions that a target lacks by arithmetic on whole tiles.
+
+No math library is linked into a kernel, and one that were would be called element by element. A
+function here becomes a few dozen `arith` ops, each on the whole tile, without a branch: within 2
+ulp of the real value over the whole range, subnormal, infinite, NaN and huge arguments and the sign
+of zero included. The formulas stand in `math_exp`, `math_log`, `math_trig` and `math_erf`.
+
+An op with the flag `afn` (from `fast_math=True`) may use the target's approximate instructions.
+
+Before: `promote_floats` has run, so that math is on f32 and f64 only (or on what `native` names).
+After: of `math`, only what every target has (`EVERYWHERE`), what `native` names, and, with `afn`,
+what `approximate` names. New casts between floats and integers are of `arith`.
+
+    %y = math.exp2 %x : tensor<128xf32>
+becomes, where ("math.exp2", "f32") is not native,
+    %n = math.fma %x, %one, %magic : tensor<128xf32>
+    ...
+    %y = arith.mulf %p, %scale : tensor<128xf32>
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from mlir import ir
+
+from tiledsl.dialects.contracts import operations
+from tiledsl.dialects.diagnostics import CompilerBug
+from tiledsl.transforms import math_erf, math_exp, math_log, math_trig
+from tiledsl.transforms.lanes import Lanes, element, fma
+
+Natives = frozenset[tuple[str, str]]
+Formula = Callable[[Lanes], Lanes]
+
+EVERYWHERE = frozenset(
+    f"math.{name}"
+    for name in (
+        *("absf", "absi", "ceil", "copysign", "ctlz", "ctpop", "cttz", "floor", "fma"),
+        *("roundeven", "sqrt", "trunc", "isnan", "isinf", "isfinite"),
+    )
+)
+"""Ops that each target turns into an instruction or two, on any element type it computes with."""
+
+
+def expand_math(
+    module: ir.Module, native: Natives = frozenset(), approximate: Natives = frozenset()
+) -> None:
+    """Run the pass described above on `module`, in place.
+
+    Args:
+        module: What to change.
+        native: (op, element type) pairs that the target computes to 2 ulp, as ("math.exp2", "f32").
+        approximate: Pairs for which it has an instruction that is less exact.
+
+    Raises:
+        CompilerBug: There is no formula for an op that the target lacks.
+    """
+    for op in list(operations(module.operation)):
+        name = op.operation.name
+        if not name.startswith("math.") or name in EVERYWHERE:
+            continue
+        kind = str(element(op.operation.operands[0].type))
+        fast = _may_approximate(op)
+        usable = native | approximate if fast else native
+        if (name, kind) in usable:
+            continue
+        formula = (_fast_formula(name, kind, usable) if fast else None) or _formula(
+            name, kind, native
+        )
+        if formula is None:
+            raise CompilerBug(f"expected a formula for {name} on {kind}, found none")
+        with ir.InsertionPoint(op), op.location:
+            result = formula(Lanes(op.operation.operands[0]))
+        op.operation.results[0].replace_all_uses_with(result.value)
+        op.operation.erase()
+
+
+def _may_approximate(op: ir.OpView) -> bool:
+    attributes = op.operation.attributes
+    if "fastmath" not in attributes:
+        return False
+    flags = str(attributes["fastmath"])
+    return "afn" in flags or "<fast>" in flags
+
+
+def _formula(name: str, kind: str, native: Natives) -> Formula | None:
+    """Return the formula of an op, or None."""
+    if (name, kind) == ("math.exp", "f32") and ("math.exp2", "f32") in native:
+        return math_exp.exp_through_exp2
+    if (name, kind) == ("math.tanh", "f32") and ("math.exp2", "f32") in native:
+        return _tanh_through_exp2
+    return _FORMULAS.get((name, kind))
+
+
+def _tanh_through_exp2(x: Lanes) -> Lanes:
+    twice = x.unary("math.absf") * 2.0
+    return math_exp.tanh(x, math_exp.SINGLE, math_exp.exp_through_exp2(twice))
+
+
+def _rsqrt(x: Lanes) -> Lanes:
+    return 1.0 / x.unary("math.sqrt")
+
+
+def _table() -> dict[tuple[str, str], Formula]:
+    table: dict[tuple[str, str], Formula] = {}
+    for kind, exponential, logarithm, error in (
+        ("f32", math_exp.SINGLE, math_log.SINGLE, math_erf.SINGLE),
+        ("f64", math_exp.DOUBLE, math_log.DOUBLE, math_erf.DOUBLE),
+    ):
+        table |= {
+            ("math.exp", kind): partial(math_exp.exp, format_=exponential),
+            ("math.exp2", kind): partial(math_exp.exp2, format_=exponential),
+            ("math.expm1", kind): partial(math_exp.expm1, format_=exponential),
+            ("math.tanh", kind): partial(math_exp.tanh, format_=exponential),
+            ("math.log", kind): partial(math_log.log, format_=logarithm),
+            ("math.log2", kind): partial(math_log.log, format_=logarithm, base=math_log.TWO),
+            ("math.log10", kind): partial(math_log.log, format_=logarithm, base=math_log.TEN),
+            ("math.log1p", kind): partial(math_log.log1p, format_=logarithm),
+            ("math.erf", kind): partial(math_erf.erf, format_=error),
+            ("math.sin", kind): partial(math_trig.sin, element=kind),
+            ("math.cos", kind): partial(math_trig.cos, element=kind),
+            ("math.rsqrt", kind): _rsqrt,
+        }
+    return table
+
+
+_FORMULAS = _table()
+
+
+def _fast_formula(name: str, kind: str, usable: Natives) -> Formula | None:
+    """Return the short formula of an op that may be approximate, where there is one."""
+    if kind != "f32":
+        return None
+    if ("math.exp2", "f32") in usable:
+        match name:
+            case "math.exp":
+                return lambda x: (x * math_exp.LOG2_E).unary("math.exp2")
+            case "math.tanh":
+                return _fast_tanh
+            case _:
+                pass
+    if ("math.log2", "f32") in usable:
+        match name:
+            case "math.log":
+                return lambda x: x.unary("math.log2") * math_exp.LN2
+            case "math.log10":
+                return lambda x: x.unary("math.log2") * 0.30102999566398120
+            case _:
+                pass
+    match name:
+        case "math.sin":
+            return math_trig.sin_of_small
+        case "math.cos":
+            return math_trig.cos_of_small
+        case _:
+            return None
+
+
+def _fast_tanh(x: Lanes) -> Lanes:
+    """Return 1 - 2 / (exp(2x) + 1): its error is absolute, some 2^-23."""
+    power = (x * (2.0 * math_exp.LOG2_E)).unary("math.exp2")
+    return fma(1.0 / (power + 1.0), -2.0, 1.0)
