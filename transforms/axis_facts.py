@@ -1,0 +1,349 @@
+"""Axis facts: what is known of every integer and pointer of a function, at any tile-level IR.
+
+Coalescing, vector widths, dropped masks and strength-reduced divisions all rest on the same facts:
+how far a tile of addresses runs on, from which alignment, where a mask is constant, what bounds a
+value has. `Facts` (module `facts`) defines them; this analysis walks a function once and gives each
+value its facts. It reads `tile` and `tgpu` IR alike, since layouts change nothing about values.
+
+Sources of facts are constants, ranges, program ids, the attributes `tile.divisibility`, `tile.min`
+and `tile.max` of arguments, hints, bounds of loops, `tile.assume`, and the conditions of `scf.if`
+and `scf.while` inside their regions. Loop-carried values start at what is known of their first
+value and are weakened until a trip around the loop changes nothing.
+
+An analysis stands for the IR as it was when it was first asked. It finds the facts of ops that were
+built since, from their operands; after ops were erased, make a new one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import cast
+
+from mlir import ir
+from mlir.dialects import arith, func, scf
+
+from tiledsl.dialects import tile
+from tiledsl.dialects.op import from_attribute
+from tiledsl.dialects.types import is_pointer
+from tiledsl.transforms import facts_arithmetic as numbers
+from tiledsl.transforms.axis_rules import apply, integer_width, predicate_of, unknown
+from tiledsl.transforms.facts import Facts, join, power_of_two_in
+from tiledsl.transforms.interval import Interval
+
+_TRIPS = 64
+"""Trips after which a loop's values are given up: more than runs of any tile can shrink."""
+
+
+@dataclass(frozen=True)
+class _Said:
+    """Something known to hold in a block: `value predicate bound`, or a divisor of `value`."""
+
+    value: ir.Value
+    predicate: str
+    bound: ir.Value | None = None
+    divisor: int = 1
+
+
+class AxisFacts:
+    """The facts of every value of a function, or of all functions of a module.
+
+    Args:
+        root: A `func.func` or a module. It is read when facts are first asked for.
+    """
+
+    def __init__(self, root: ir.Operation | ir.OpView | ir.Module) -> None:
+        self._root = root.operation
+        self._facts: dict[ir.Value, Facts] | None = None
+
+    def of(self, value: ir.Value) -> Facts:
+        """Return the facts of `value`."""
+        if self._facts is None:
+            self._facts = {}
+            _Walk(self._facts).root(self._root)
+        found = self._facts.get(value)
+        return found if found is not None else self._compute(value)
+
+    def _compute(self, value: ir.Value) -> Facts:
+        """Give facts of a value built since, or that control flow hides."""
+        assert self._facts is not None
+        owner = value.owner
+        if isinstance(owner, ir.Block) or len(owner.operation.regions):
+            return self._facts.setdefault(value, unknown(value.type))
+        op = owner.operation
+        found = apply(op, [self.of(operand) for operand in op.operands])
+        self._facts.update(zip(op.results, found, strict=True))
+        return self._facts[value]
+
+
+def vector_elements(
+    facts: AxisFacts, ptr: ir.Value, mask: ir.Value | None, axis: int, max_bytes: int = 16
+) -> int:
+    """Return how many elements along `axis` one access through `ptr` may cover, a power of two.
+
+    Every naturally aligned group of that many elements of the tile is consecutive in memory, begins
+    at an address that is a multiple of its size, and has one value of the mask.
+    """
+    known = facts.of(ptr)
+    most = min(known.aligned_run(axis), max(1, max_bytes // known.step))
+    return most if mask is None else min(most, facts.of(mask).constancy[axis])
+
+
+class _Walk:
+    """One walk over functions, filling a table of facts."""
+
+    def __init__(self, facts: dict[ir.Value, Facts]) -> None:
+        self._facts = facts
+        self._said: dict[ir.Value, list[_Said]] = {}
+
+    def root(self, op: ir.Operation) -> None:
+        if op.name == "func.func":
+            self._function(cast("func.FuncOp", op.opview))
+            return
+        for inner in op.regions[0].blocks[0].operations:
+            if inner.operation.name == "func.func":
+                self._function(cast("func.FuncOp", inner))
+
+    def _function(self, op: func.FuncOp) -> None:
+        attributes = op.operation.attributes
+        given = attributes.get("arg_attrs", ())
+        blocks = op.regions[0].blocks
+        if not len(blocks):
+            return
+        entry = blocks[0]
+        described = list(given) or [None] * len(entry.arguments)
+        pairs = zip(entry.arguments, described, strict=True)
+        self._block(entry, [_argument(value.type, said) for value, said in pairs])
+
+    def _unknown(self, values: Iterable[ir.Value]) -> list[Facts]:
+        return [unknown(value.type) for value in values]
+
+    def _set(self, value: ir.Value, found: Facts) -> None:
+        for said in self._said.get(value, ()):
+            found = self._refined(found, said)
+        self._facts[value] = found
+
+    def _refined(self, found: Facts, said: _Said) -> Facts:
+        if said.bound is None:
+            return found.with_divisor(said.divisor)
+        bound = self._facts.get(said.bound) or unknown(said.bound.type)
+        return numbers.refine(found, said.predicate, bound, integer_width(said.value.type))
+
+    def _block(
+        self, block: ir.Block, arguments: Sequence[Facts], given: Sequence[_Said] = ()
+    ) -> list[Facts]:
+        """Walk a block where `given` holds; return the facts of its terminator's operands."""
+        operations = list(block.operations)
+        assumed = [
+            said
+            for op in operations
+            if isinstance(op, tile.AssumeOp)
+            for said in _conditions(op.condition, True)
+            if said.bound is None or _precedes(said.bound, said.value)
+        ]
+        with self._saying([*given, *assumed]):
+            self._facts.update(zip(block.arguments, arguments, strict=True))
+            for value, found in zip(block.arguments, arguments, strict=True):
+                self._set(value, found)
+            for op in operations:
+                self._operation(op)
+            if not operations:
+                return []
+            return [self._facts[value] for value in operations[-1].operation.operands]
+
+    @contextmanager
+    def _saying(self, said: Sequence[_Said]) -> Iterator[None]:
+        """Let `said` refine facts inside the block: those known before, and those found in it."""
+        before = {one.value: self._facts[one.value] for one in said if one.value in self._facts}
+        for one in said:
+            self._said.setdefault(one.value, []).append(one)
+            if one.value in before:
+                self._facts[one.value] = self._refined(self._facts[one.value], one)
+        yield
+        for one in reversed(said):
+            self._said[one.value].remove(one)
+        self._facts.update(before)
+
+    def _operation(self, op: ir.OpView) -> None:
+        match op:
+            case scf.ForOp():
+                self._for(op)
+            case scf.IfOp():
+                self._if(op)
+            case scf.WhileOp():
+                self._while(op)
+            case _:
+                operation = op.operation
+                for region in operation.regions:
+                    for block in region.blocks:
+                        self._block(block, self._unknown(block.arguments))
+                results = operation.results
+                if not len(results):
+                    return
+                known = self._facts
+                found = apply(operation, [known[value] for value in operation.operands])
+                for value, one in zip(results, found, strict=True):
+                    self._set(value, one)
+
+    def _if(self, op: scf.IfOp) -> None:
+        condition = op.operation.operands[0]
+        ends: list[list[Facts]] = []
+        for region, holds in zip(op.regions, (True, False), strict=True):
+            if len(region.blocks):
+                ends.append(self._block(region.blocks[0], [], _conditions(condition, holds)))
+        for i, value in enumerate(op.operation.results):
+            self._set(value, join(ends[0][i], ends[1][i]))
+
+    def _for(self, op: scf.ForOp) -> None:
+        operands = [self._facts[value] for value in op.operation.operands]
+        unsigned = "unsignedCmp" in op.operation.attributes
+        body = op.regions[0].blocks[0]
+        counter = _induction(*operands[:3], integer_width(body.arguments[0].type), unsigned)
+        carried = self._around(
+            operands[3:],
+            [value.type for value in op.operation.results],
+            lambda carried: self._block(body, [counter, *carried]),
+        )
+        for value, found in zip(op.operation.results, carried, strict=True):
+            self._set(value, found)
+
+    def _while(self, op: scf.WhileOp) -> None:
+        operands = [self._facts[value] for value in op.operation.operands]
+        before, after = (region.blocks[0] for region in op.regions)
+        leaving: list[Facts] = []
+
+        def around(carried: Sequence[Facts]) -> list[Facts]:
+            leaving[:] = self._block(before, carried)[1:]
+            return self._block(after, leaving, self._passed(before, after))
+
+        types = [value.type for value in before.arguments]
+        self._around(operands, types, around)
+        for value, found in zip(op.operation.results, leaving, strict=True):
+            self._set(value, found)
+
+    def _passed(self, before: ir.Block, after: ir.Block) -> list[_Said]:
+        """Give what the condition of a while loop says of the arguments of its second region."""
+        end = before.operations[len(before.operations) - 1].operation.operands
+        renamed = dict(zip(list(end)[1:], after.arguments, strict=True))
+        found: list[_Said] = []
+        for said in _conditions(end[0], True):
+            value = renamed.get(said.value, said.value)
+            bound = None if said.bound is None else renamed.get(said.bound, said.bound)
+            found.append(_Said(value, said.predicate, bound, said.divisor))
+        return found
+
+    def _around(
+        self,
+        first: Sequence[Facts],
+        types: Sequence[ir.Type],
+        trip: Callable[[Sequence[Facts]], list[Facts]],
+    ) -> list[Facts]:
+        """Give the facts that hold of carried values before the first trip and after each."""
+        carried = list(first)
+        for _ in range(_TRIPS):
+            weaker = [
+                _widened(a, join(a, b), type_)
+                for a, b, type_ in zip(carried, trip(carried), types, strict=True)
+            ]
+            if weaker == carried:
+                return carried
+            carried = weaker
+        carried = [unknown(type_) for type_ in types]
+        trip(carried)
+        return carried
+
+
+def _widened(before: Facts, after: Facts, type_: ir.Type) -> Facts:
+    """Take a bound that one trip moved to move for ever."""
+    old, new = before.range, after.range
+    if old is None or new is None or old == new:
+        return after
+    whole = Interval.of_width(integer_width(type_))
+    lo = whole.lo if new.lo < old.lo else new.lo
+    hi = whole.hi if new.hi > old.hi else new.hi
+    return after.with_range(Interval(lo, hi))
+
+
+def _precedes(bound: ir.Value, value: ir.Value) -> bool:
+    """Whether the facts of `bound` are known by the time that those of `value` are found."""
+    if isinstance(bound.owner, ir.Block):
+        return True
+    maker = bound.owner.operation
+    if isinstance(value.owner, ir.Block):
+        return maker.block != value.owner
+    user = value.owner.operation
+    return maker.block != user.block or maker.is_before_in_block(user)
+
+
+def _argument(type_: ir.Type, said: ir.Attribute | None) -> Facts:
+    """Give the facts of a kernel's argument from its attributes."""
+    found = unknown(type_)
+    given = ir.DictAttr(said) if said is not None else {}
+    if "tile.divisibility" in given and (is_pointer(type_) or integer_width(type_)):
+        found = found.with_divisor(power_of_two_in(from_attribute(given["tile.divisibility"])))
+    if found.range is not None:
+        lo, hi = found.range.lo, found.range.hi
+        lo = from_attribute(given["tile.min"]) if "tile.min" in given else lo
+        hi = from_attribute(given["tile.max"]) if "tile.max" in given else hi
+        found = found.with_range(found.range.meet(Interval(lo, hi)))
+    return found
+
+
+def _induction(low: Facts, high: Facts, step: Facts, width: int, unsigned: bool) -> Facts:
+    """Give the facts of a loop's induction variable, inside the loop."""
+    divisor = min(low.divisor, step.divisor)
+    lo, hi = numbers.range_of(low, width), numbers.range_of(high, width)
+    if unsigned and (lo.lo < 0 or hi.lo < 0):
+        return Facts.make((), divisor=divisor, range=Interval.of_width(width))
+    last = hi.hi - 1
+    by, start = step.value, low.value
+    if by is not None and by > 0 and start is not None and last >= start:
+        last = start + (last - start) // by * by
+    return Facts.make((), divisor=divisor, range=Interval(lo.lo, max(lo.lo, last)))
+
+
+def _conditions(condition: ir.Value, holds: bool) -> list[_Said]:
+    """Give what follows from a condition that is known to hold, or not to."""
+    owner = condition.owner
+    if isinstance(owner, ir.Block):
+        return []
+    op = owner.operation
+    if (op.name == "arith.andi" and holds) or (op.name == "arith.ori" and not holds):
+        return [said for operand in op.operands for said in _conditions(operand, holds)]
+    if op.name != "arith.cmpi":
+        return []
+    predicate = predicate_of(op)
+    if not holds:
+        predicate = numbers.negated(predicate)
+    left, right = op.operands
+    found = [_Said(left, predicate, right), _Said(right, numbers.swapped(predicate), left)]
+    if predicate == "eq":
+        found += _multiples(left, right)
+    return found
+
+
+_REMAINDERS = {"tile.floormod", "arith.remsi", "arith.remui"}
+
+
+def _multiples(left: ir.Value, right: ir.Value) -> list[_Said]:
+    """Give the divisor that `x % d == 0`, or `x & (d - 1) == 0`, shows of x."""
+    if _constant(right) != 0 or isinstance(left.owner, ir.Block):
+        return []
+    op = left.owner.operation
+    number = _constant(op.operands[1]) if len(op.operands) == 2 else None
+    if number is None:
+        return []
+    if op.name in _REMAINDERS:
+        return [_Said(op.operands[0], "", None, power_of_two_in(number))]
+    if op.name == "arith.andi":
+        return [_Said(op.operands[0], "", None, power_of_two_in(number + 1))]
+    return []
+
+
+def _constant(value: ir.Value) -> int | None:
+    owner = value.owner
+    if isinstance(owner, ir.Block) or not isinstance(owner.opview, arith.ConstantOp):
+        return None
+    attribute = owner.attributes["value"]
+    return attribute.value if isinstance(attribute, ir.IntegerAttr) else None
