@@ -1,0 +1,117 @@
+"""Put barriers where one thread must wait for what others did to memory, and nowhere else.
+
+Threads of a program run apart. If one writes shared memory and another reads or overwrites it, or
+the other way round, a barrier must stand between. The analysis walks the program with the accesses
+that may have happened since the last barrier, through branches and round loops until nothing
+changes; an access that conflicts with one of them gets a barrier just before it.
+
+Two accesses of shared memory conflict if their bytes overlap, one writes, and not both of
+
+- the same thread makes both, element by element: one buffer, one layout without copies; or
+- they name different slots of a buffer (`slot_index`).
+
+An asynchronous copy writes until it is waited for; others see what it wrote after a barrier that
+follows the wait.
+
+Global memory follows program order as well, as far as threads of one program are concerned: two
+accesses through one pointer argument conflict if one writes, unless the same thread makes both.
+Atomics publish and acquire for the whole program: those that release come after all earlier
+accesses, those that acquire before all later ones; two that commute need no order.
+
+Before: the `tgpu` level, after `place_shared`, so that buffers that share bytes are known.
+After: the same with every `tgpu.barrier` that is needed.
+
+    "tgpu.local_store"(%a, %s) : ...
+    %b = "tgpu.local_load"(%s) : ...
+becomes
+    "tgpu.local_store"(%a, %s) : ...
+    "tgpu.barrier"() {memory = "shared"} : () -> ()
+    %b = "tgpu.local_load"(%s) : ...
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from mlir import ir
+
+from tiledsl.dialects import tgpu
+from tiledsl.dialects.layouts import Layouts
+from tiledsl.transforms.kernels import body, kernels
+from tiledsl.transforms.memory_accesses import Accesses, State
+
+
+def insert_barriers(module: ir.Module) -> None:
+    """Run the pass described above on `module`, in place."""
+    layouts = Layouts(module)
+    for kernel in kernels(module):
+        walk = _Walk(Accesses(kernel, layouts))
+        walk.block(body(kernel), State())
+        for op, memory in walk.barriers.items():
+            tgpu.BarrierOp.build(memory=memory, loc=op.location, ip=ir.InsertionPoint(op))
+
+
+@dataclass
+class _Walk:
+    """The walk over a kernel: where barriers must stand, found so far.
+
+    A barrier once found stays, so the walk round a loop ends: what flows in only grows.
+    """
+
+    accesses: Accesses
+    barriers: dict[ir.Operation, str] = field(default_factory=dict[ir.Operation, str])
+
+    def block(self, block: ir.Block, state: State) -> State:
+        """Walk a block and give what may have happened at its end."""
+        for op in block.operations:
+            match op.operation.name:
+                case "scf.for":
+                    state = self._for(op.operation, state)
+                case "scf.while":
+                    state = self._while(op.operation, state)
+                case "scf.if":
+                    state = self._if(op.operation, state)
+                case _:
+                    state = self._op(op, state)
+        return state
+
+    def _op(self, op: ir.OpView, state: State) -> State:
+        """Decide on a barrier before an op and let the op happen."""
+        if isinstance(op, tgpu.BarrierOp):
+            return state.after_barrier(op.memory)
+        found = self.accesses.of(op)
+        if found is None:
+            return state
+        operation = op.operation
+        wanted = state.conflict(found)
+        known = self.barriers.get(operation)
+        if wanted and known != "all":
+            known = self.barriers[operation] = wanted
+        if known:
+            state = state.after_barrier(known)
+        return state.then(found)
+
+    def _if(self, op: ir.Operation, state: State) -> State:
+        ends = [self.block(region.blocks[0], state) for region in op.regions if len(region.blocks)]
+        if len(ends) < 2:
+            ends.append(state)
+        return ends[0].joined(ends[1])
+
+    def _for(self, op: ir.Operation, state: State) -> State:
+        entry = state.entering(op)
+        while True:
+            end = self.block(op.regions[0].blocks[0], entry)
+            merged = entry.joined(end.next_trip(op))
+            if merged == entry:
+                return end.leaving(op).joined(state)
+            entry = merged
+
+    def _while(self, op: ir.Operation, state: State) -> State:
+        entry = state
+        while True:
+            decided = self.block(op.regions[0].blocks[0], entry)
+            end = self.block(op.regions[1].blocks[0], decided)
+            merged = entry.joined(end.next_trip(op))
+            if merged == entry:
+                return decided.leaving(op)
+            entry = merged

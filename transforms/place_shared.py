@@ -1,0 +1,131 @@
+"""Give every shared buffer its bytes, so that buffers live at different times may share them.
+
+A buffer lives from its first access to its last. A loop that it is accessed in but not allocated in
+carries it around, so it lives through the whole loop; one allocated in the loop's body is a new one
+each time. While an asynchronous copy may still be writing, its buffer lives: until an `async_wait`
+with nothing pending, or to the end.
+
+Sharing bytes costs a barrier between the last access of one buffer and the first of the next;
+`insert_barriers`, which runs later, sees the overlap and puts it in. That is worth it for kilobytes,
+which decide how many programs fit on the machine at once, and not for the few words of a reduction:
+small buffers share only if all does not fit otherwise.
+
+Before: the `tgpu` level.
+After: every `tgpu.alloc` has an `offset`; the kernel's `tgpu.shared_bytes` is the total.
+
+    %s = "tgpu.alloc"() : () -> !tgpu.shared<tensor<64x64xf16, @shared0>>
+becomes
+    %s = "tgpu.alloc"() {offset = 0} : () -> !tgpu.shared<tensor<64x64xf16, @shared0>>
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from mlir import ir
+
+from tiledsl.dialects import tgpu
+from tiledsl.dialects.diagnostics import KernelError, Span
+from tiledsl.transforms.kernels import kernels
+from tiledsl.transforms.shared_plan import Lifetime, Placement, place
+from tiledsl.transforms.shared_uses import buffer_bytes, buffer_uses
+
+_SMALL_BYTES = 1024
+_LOOPS = ("scf.for", "scf.while")
+
+
+def place_shared(module: ir.Module, *, limit: int) -> None:
+    """Run the pass described above on `module`, in place.
+
+    Args:
+        module: The module.
+        limit: Bytes of shared memory that one program can have.
+
+    Raises:
+        KernelError: The buffers that live at once need more.
+    """
+    i64 = ir.IntegerType.get_signless(64, module.context)
+    for kernel in kernels(module):
+        moments = _Moments.of(kernel)
+        lifetimes = [moments.lifetime(alloc) for alloc in moments.allocs]
+        placement = place(lifetimes, _SMALL_BYTES)
+        if placement.bytes > limit:
+            placement = place(lifetimes)
+        if placement.bytes > limit:
+            raise _too_large(moments.allocs, lifetimes, placement, limit)
+        for alloc, offset in zip(moments.allocs, placement.offsets, strict=True):
+            alloc.operation.attributes["offset"] = ir.IntegerAttr.get(i64, offset)
+        kernel.operation.attributes["tgpu.shared_bytes"] = ir.IntegerAttr.get(i64, placement.bytes)
+
+
+def _too_large(
+    allocs: list[tgpu.AllocOp], lifetimes: list[Lifetime], placement: Placement, limit: int
+) -> KernelError:
+    """Point at the largest of the buffers."""
+    largest = max(range(len(allocs)), key=lambda i: lifetimes[i].bytes)
+    return KernelError(
+        f"expected tiles that fit into shared memory: {placement.bytes} bytes wanted, "
+        f"{limit} available",
+        Span.of(allocs[largest].operation.location),
+        hint="use smaller tiles or fewer stages",
+    )
+
+
+@dataclass
+class _Moments:
+    """The ops of a kernel numbered in program order; an op with regions ends after them."""
+
+    begin: dict[ir.Operation, int] = field(default_factory=dict[ir.Operation, int])
+    end: dict[ir.Operation, int] = field(default_factory=dict[ir.Operation, int])
+    loops: dict[ir.Operation, tuple[ir.Operation, ...]] = field(
+        default_factory=dict[ir.Operation, tuple[ir.Operation, ...]]
+    )
+    allocs: list[tgpu.AllocOp] = field(default_factory=list[tgpu.AllocOp])
+    idle: list[int] = field(default_factory=list[int])
+    """When no asynchronous copy is in flight, outside of loops."""
+    last: int = 0
+
+    @staticmethod
+    def of(kernel: ir.OpView) -> _Moments:
+        """Number the ops of a kernel."""
+        moments = _Moments()
+        moments._number(kernel.operation, ())
+        return moments
+
+    def _number(self, parent: ir.Operation, loops: tuple[ir.Operation, ...]) -> None:
+        for region in parent.regions:
+            for block in region.blocks:
+                for op in block.operations:
+                    operation = op.operation
+                    self.last += 1
+                    self.begin[operation] = self.last
+                    self.loops[operation] = loops
+                    match op:
+                        case tgpu.AllocOp():
+                            self.allocs.append(op)
+                        case tgpu.AsyncWaitOp() if op.pending == 0 and parent.name == "func.func":
+                            self.idle.append(self.last)
+                        case _:
+                            is_loop = operation.name in _LOOPS
+                            self._number(operation, (*loops, operation) if is_loop else loops)
+                    self.last += 1
+                    self.end[operation] = self.last
+
+    def lifetime(self, alloc: tgpu.AllocOp) -> Lifetime:
+        """Give when a buffer lives; one that is never accessed, at its allocation."""
+        operation = alloc.operation
+        around = self.loops[operation]
+        start, end = [], []
+        copied = False
+        for user in buffer_uses(alloc.buffer).users:
+            # The outermost loop around the access that is not around the allocation, if any.
+            held = self.loops[user.operation][len(around) :]
+            whole = held[0] if held else user.operation
+            start.append(self.begin[whole])
+            end.append(self.end[whole])
+            copied = copied or isinstance(user, tgpu.AsyncCopyOp)
+        first = min(start, default=self.begin[operation])
+        last = max(end, default=self.begin[operation])
+        if copied:
+            last = next((moment for moment in self.idle if moment >= last), self.last)
+        return Lifetime(first, last, buffer_bytes(alloc.buffer.type), alloc.alignment)
