@@ -207,6 +207,10 @@ class Lanes:
         result = with_element(self.type, scalar_type(to, self.type.context))
         return Lanes(_build(op, [self.value], result))
 
+    def narrowed_to(self, to: str) -> Lanes:
+        """Return the low bits as the integer type `to`, or this where it is of that type."""
+        return self if str(element(self.type)) == to else self.convert("arith.trunci", to)
+
     def bits(self) -> Lanes:
         """Return the float's bits as an integer of its width."""
         scalar = element(self.type)

@@ -209,8 +209,16 @@ def _leading_zeros(x: Array) -> Array:
 
 
 def _fp_to_int(x: Array, to: np.dtype[Any]) -> Array:
-    assert np.all(np.abs(x.astype(np.float64)) < 2.0 ** (8 * to.itemsize - 1)), "poison"
-    return x.astype(to)
+    wide = np.trunc(x.astype(np.float64))
+    half = 2.0 ** (8 * to.itemsize - 1)
+    assert np.all((wide >= -half) & (wide < half)), "poison"
+    return wide.astype(to)
+
+
+def _fp_to_unsigned(x: Array, to: np.dtype[Any]) -> Array:
+    wide = np.trunc(x.astype(np.float64))
+    assert np.all((wide >= 0) & (wide < 2.0 ** (8 * to.itemsize))), "poison"
+    return wide.astype(np.dtype(f"u{to.itemsize}")).view(to)
 
 
 _CONVERSIONS: dict[str, Callable[[Array, np.dtype[Any]], Array]] = {
@@ -224,6 +232,7 @@ _CONVERSIONS: dict[str, Callable[[Array, np.dtype[Any]], Array]] = {
     "arith.sitofp": lambda x, to: x.astype(to),
     "arith.uitofp": lambda x, to: _unsigned(x).astype(to),
     "arith.fptosi": _fp_to_int,
+    "arith.fptoui": _fp_to_unsigned,
 }
 
 _UNARY: dict[str, Callable[[Array], Any]] = {
