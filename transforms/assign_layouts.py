@@ -23,34 +23,33 @@ becomes
 from __future__ import annotations
 
 from mlir import ir
-from mlir.dialects import func
-from tiledsl.transforms.axis_facts import AxisFacts
 
 from tiledsl.dialects import tgpu, tile
 from tiledsl.dialects.layout import LinearLayout
 from tiledsl.dialects.layouts import Layouts
+from tiledsl.transforms.axis_facts import AxisFacts
 from tiledsl.transforms.coalesce import accesses
 from tiledsl.transforms.dot_layouts import products
+from tiledsl.transforms.kernels import kernels
 from tiledsl.transforms.layout_cost import Costs
 from tiledsl.transforms.layout_inference import Inference
 from tiledsl.transforms.layout_rules import backward
-from tiledsl.transforms.sink import sink
-from tiledsl.transforms.tile_graph import Node, TileGraph, has_tiles
+from tiledsl.transforms.rewrite import is_used, retype, sink
+from tiledsl.transforms.tile_graph import Node, TileGraph
 
 
 def assign_layouts(module: ir.Module, *, num_warps: int, warp_size: int) -> None:
     """Run the pass described above on `module`, in place."""
     layouts = Layouts(module)
-    for op in list(module.body.operations):
-        if isinstance(op, func.FuncOp) and has_tiles(op):
-            graph = TileGraph.of(op)
-            anchors = {
-                **accesses(graph, AxisFacts(op), warp_size, num_warps),
-                **products(graph, warp_size, num_warps),
-            }
-            inference = Inference(graph, anchors, warp_size, num_warps)
-            inference.run()
-            _Assignment(inference, layouts).run()
+    for kernel in kernels(module):
+        graph = TileGraph.of(kernel)
+        anchors = {
+            **accesses(graph, AxisFacts(kernel), warp_size, num_warps),
+            **products(graph, warp_size, num_warps),
+        }
+        inference = Inference(graph, anchors, warp_size, num_warps)
+        inference.run()
+        _Assignment(inference, layouts).run()
 
 
 class _Assignment:
@@ -93,7 +92,7 @@ class _Assignment:
         self._clean()
 
     def _type(self, value: ir.Value, layout: LinearLayout) -> None:
-        value.set_type(self._layouts.apply(value.type, layout))
+        retype(value, self._layouts.apply(value.type, layout))
         self._made[value, layout] = value
 
     def get(self, value: ir.Value, layout: LinearLayout) -> ir.Value:
@@ -131,7 +130,7 @@ class _Assignment:
         for place, operand in zip(node.places, operands, strict=True):
             op.operands[place] = operand
         for value, result in zip(node.results, op.results, strict=True):
-            result.set_type(self._layouts.apply(result.type, layout))
+            retype(result, self._layouts.apply(result.type, layout))
             self._made[value, layout] = result
         if op.name == "arith.constant":
             _retype_constant(op)
@@ -167,7 +166,7 @@ class _Assignment:
         for op in self._replaced:
             op.operation.erase()
         for node in reversed(self._graph.nodes):
-            if node.transparent and not any(True for v in node.results for _ in v.uses):
+            if node.transparent and not any(map(is_used, node.results)):
                 node.op.operation.erase()
         for convert in reversed(self._converts):
             sink(convert.operation)

@@ -17,12 +17,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from mlir import ir
-from tiledsl.transforms.axis_facts import AxisFacts
 
 from tiledsl.dialects import tile
 from tiledsl.dialects.layout import LinearLayout
 from tiledsl.dialects.layout_blocked import blocked
 from tiledsl.dialects.types import is_tile, pointee, shape_of, storage_bits
+from tiledsl.transforms.axis_facts import AxisFacts, vector_elements
 from tiledsl.transforms.layout_inference import Access
 from tiledsl.transforms.layout_rules import is_elementwise
 from tiledsl.transforms.tile_graph import Node, TileGraph, memory_ops
@@ -72,13 +72,8 @@ def reach_of(node: Node, facts: AxisFacts) -> Reach:
     axes = list(reversed(range(len(shape))))
     order = tuple(sorted(axes, key=lambda axis: (shape[axis] == 1, -known.contiguity[axis])))
     first = order[0]
-    run = min(known.contiguity[first], shape[first])
-    aligned = max(1, known.divisibility[first] // size)
-    width = min(run, aligned, _VECTOR_BYTES // size)
-    mask = getattr(node.op, "mask", None)
-    if mask is not None:
-        width = min(width, facts.of(mask).constancy[first])
-    return Reach(shape, order, 1 << (max(1, width).bit_length() - 1), run, size)
+    width = vector_elements(facts, pointer, getattr(node.op, "mask", None), first, _VECTOR_BYTES)
+    return Reach(shape, order, width, min(known.contiguity[first], shape[first]), size)
 
 
 def _agree(

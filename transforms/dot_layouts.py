@@ -11,6 +11,8 @@ of a and columns of b.
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 from mlir import ir
 
 from tiledsl.dialects import tile
@@ -30,7 +32,7 @@ def record(op: tile.DotOp, instruction: str, product: Product) -> None:
     attributes = op.operation.attributes
     attributes[INSTRUCTION] = ir.StringAttr.get(instruction)
     texts = [ir.StringAttr.get(str(one)) for one in (product.a, product.b, product.acc)]
-    attributes[LAYOUTS] = ir.ArrayAttr.get(texts)
+    attributes[LAYOUTS] = cast("Any", ir.ArrayAttr).get(texts)
 
 
 def product_of(op: tile.DotOp, lanes: int, warps: int) -> Product:

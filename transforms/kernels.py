@@ -1,4 +1,4 @@
-"""The kernels of a module: its public functions. Private ones are combine functions over scalars."""
+"""The kernels of a module: its public functions; private ones combine scalars for reductions."""
 
 from __future__ import annotations
 

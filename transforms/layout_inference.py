@@ -178,15 +178,16 @@ class Inference:
         if best is None and all(map(self.graph.is_free, node.operands)):
             best = self.default(node.operands[0].type)
         if isinstance(op, tile.ScanOp):
-            return self._in_order(node, best, across_warps=False)
+            return self._in_order(node, op.axis, best, across_warps=False)
         if isinstance(op, tile.ReduceOp) and not op.kind:
-            return self._in_order(node, best, across_warps=True)
+            return self._in_order(node, op.axis, best, across_warps=True)
         if isinstance(op, tile.SplitOp) and best is not None:
             return splittable(best)
         return best
 
-    def _in_order(self, node: Node, best: LinearLayout | None, across_warps: bool) -> LinearLayout:
-        axis: int = node.op.axis  # type: ignore[attr-defined]
+    def _in_order(
+        self, node: Node, axis: int, best: LinearLayout | None, across_warps: bool
+    ) -> LinearLayout:
         if best is not None and is_ordered(best, axis, across_warps):
             return best
         shape = shape_of(node.operands[0].type)

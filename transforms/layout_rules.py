@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from typing import Any
 
 from mlir import ir
 
@@ -26,7 +27,7 @@ from tiledsl.dialects.layout_shape import (
     split,
     splittable,
 )
-from tiledsl.dialects.types import bit_width, is_tile, shape_of
+from tiledsl.dialects.types import bit_width, shape_of
 
 _ELEMENTWISE = (
     tile.AddPtrOp,
@@ -105,16 +106,48 @@ def _result_shape(op: ir.OpView) -> tuple[int, ...]:
     return shape_of(op.operation.results[0].type)
 
 
-_FORWARD: dict[type, Callable[..., LinearLayout]] = {
-    tile.ExpandDimsOp: lambda op, layout: layout.expand_dims(op.axis),
-    tile.BroadcastOp: lambda op, layout: broadcast_to(layout, _result_shape(op)).layout,
-    tile.ReshapeOp: lambda op, layout: layout.reshape(_result_shape(op)),
-    tile.TransOp: lambda op, layout: layout.transpose(op.order),
-    tile.JoinOp: lambda op, layout: join(layout).layout,
-    tile.SplitOp: lambda op, layout: split(splittable(layout)).layout,
-    tile.CatOp: lambda op, layout: concat(layout, op.axis).layout,
-    tile.ReduceOp: lambda op, layout: drop_axis(layout, op.axis).layout,
-    tile.ScanOp: lambda op, layout: layout,
+def _forward_expand(op: tile.ExpandDimsOp, layout: LinearLayout) -> LinearLayout:
+    return layout.expand_dims(op.axis)
+
+
+def _forward_broadcast(op: tile.BroadcastOp, layout: LinearLayout) -> LinearLayout:
+    return broadcast_to(layout, _result_shape(op)).layout
+
+
+def _forward_reshape(op: tile.ReshapeOp, layout: LinearLayout) -> LinearLayout:
+    return layout.reshape(_result_shape(op))
+
+
+def _forward_trans(op: tile.TransOp, layout: LinearLayout) -> LinearLayout:
+    return layout.transpose(op.order)
+
+
+def _forward_join(_: tile.JoinOp, layout: LinearLayout) -> LinearLayout:
+    return join(layout).layout
+
+
+def _forward_split(_: tile.SplitOp, layout: LinearLayout) -> LinearLayout:
+    return split(splittable(layout)).layout
+
+
+def _forward_cat(op: tile.CatOp, layout: LinearLayout) -> LinearLayout:
+    return concat(layout, op.axis).layout
+
+
+def _forward_reduce(op: tile.ReduceOp, layout: LinearLayout) -> LinearLayout:
+    return drop_axis(layout, op.axis).layout
+
+
+_FORWARD: dict[type, Callable[[Any, LinearLayout], LinearLayout]] = {
+    tile.ExpandDimsOp: _forward_expand,
+    tile.BroadcastOp: _forward_broadcast,
+    tile.ReshapeOp: _forward_reshape,
+    tile.TransOp: _forward_trans,
+    tile.JoinOp: _forward_join,
+    tile.SplitOp: _forward_split,
+    tile.CatOp: _forward_cat,
+    tile.ReduceOp: _forward_reduce,
+    tile.ScanOp: lambda _, layout: layout,
 }
 
 
@@ -169,7 +202,7 @@ def _back_cat(op: tile.CatOp, result: LinearLayout) -> LinearLayout | None:
     return split(turned).layout if splittable(turned) == turned else None
 
 
-_BACKWARD: dict[type, Callable[..., LinearLayout | None]] = {
+_BACKWARD: dict[type, Callable[[Any, LinearLayout], LinearLayout | None]] = {
     tile.ExpandDimsOp: _back_expand,
     tile.BroadcastOp: _back_broadcast,
     tile.ReshapeOp: _back_reshape,
@@ -178,8 +211,3 @@ _BACKWARD: dict[type, Callable[..., LinearLayout | None]] = {
     tile.SplitOp: _back_split,
     tile.CatOp: _back_cat,
 }
-
-
-def tile_operands(op: ir.OpView) -> list[ir.Value]:
-    """Give the operands that are tiles, in order."""
-    return [value for value in op.operation.operands if is_tile(value.type)]

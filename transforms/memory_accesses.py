@@ -16,6 +16,7 @@ from tiledsl.dialects.diagnostics import CompilerBug
 from tiledsl.dialects.layout import LinearLayout
 from tiledsl.dialects.layouts import Layouts
 from tiledsl.dialects.types import held_by, is_pointer, is_tile, shape_of
+from tiledsl.transforms.rewrite import is_used, terminator
 from tiledsl.transforms.shared_uses import buffer_bytes
 from tiledsl.transforms.slot_index import UNKNOWN, Slot, slot_of
 
@@ -255,7 +256,7 @@ class Accesses:
         return Global(self.bases(ptr), writes, None if layout is None else (ptr, layout))
 
     def _atomic(self, op: tile.AtomicRmwOp | tile.AtomicCasOp) -> Global:
-        used = any(True for _ in op.old.uses)
+        used = is_used(op.old)
         kind = None if used or isinstance(op, tile.AtomicCasOp) else op.kind
         return replace(
             self._global(op.ptr, True),
@@ -318,5 +319,4 @@ def pointer_sources(value: ir.Value) -> list[ir.Value]:
 
 
 def _end(op: ir.Operation, region: int) -> ir.Operation:
-    block = op.regions[region].blocks[0]
-    return block.operations[len(block.operations) - 1].operation
+    return terminator(op.regions[region].blocks[0])

@@ -6,9 +6,9 @@ each time. While an asynchronous copy may still be writing, its buffer lives: un
 with nothing pending, or to the end.
 
 Sharing bytes costs a barrier between the last access of one buffer and the first of the next;
-`insert_barriers`, which runs later, sees the overlap and puts it in. That is worth it for kilobytes,
-which decide how many programs fit on the machine at once, and not for the few words of a reduction:
-small buffers share only if all does not fit otherwise.
+`insert_barriers`, which runs later, sees the overlap and puts it in. That is worth it for kilobytes
+out of loops, which decide how many programs fit on the machine at once. It is not for the few words
+of a reduction, nor within a loop, as long as all together stays small.
 
 Before: the `tgpu` level.
 After: every `tgpu.alloc` has an `offset`; the kernel's `tgpu.shared_bytes` is the total.
@@ -115,7 +115,8 @@ class _Moments:
         """Give when a buffer lives; one that is never accessed, at its allocation."""
         operation = alloc.operation
         around = self.loops[operation]
-        start, end = [], []
+        start: list[int] = []
+        end: list[int] = []
         copied = False
         for user in buffer_uses(alloc.buffer).users:
             # The outermost loop around the access that is not around the allocation, if any.

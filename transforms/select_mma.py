@@ -26,19 +26,19 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any, NamedTuple
+from typing import Any
 
 from mlir import ir
-from mlir.dialects import arith, func
-from mlir.dialects import math as math_dialect
 
 from tiledsl.dialects import tile
 from tiledsl.dialects.layout_shape import register_map
 from tiledsl.dialects.types import bit_width, element_of, like, shape_of
 from tiledsl.transforms.dot_layouts import record
+from tiledsl.transforms.kernels import kernels
 from tiledsl.transforms.layout_inference import Product
 from tiledsl.transforms.mma_table import Instruction, Table
-from tiledsl.transforms.tile_graph import Node, TileGraph, has_tiles
+from tiledsl.transforms.rewrite import build, replace_uses_except, retype, splat
+from tiledsl.transforms.tile_graph import Node, TileGraph
 
 _FP8 = ("f8E4M3FN", "f8E5M2")
 _WIDER = {
@@ -49,6 +49,8 @@ _WIDER = {
 """Casts between element types that keep every value."""
 _TF32_KEPT = -(1 << 13)
 """Mask of the bits of an f32 that tf32 has: sign, exponent and 10 of the mantissa's 23."""
+_OLT = 4
+"""`arith.cmpf`'s predicate "ordered and less"."""
 
 
 @dataclass(frozen=True)
@@ -62,33 +64,38 @@ class Choice:
 
 def select_mma(module: ir.Module, *, table: Table[Any], num_warps: int) -> None:
     """Run the pass described above on `module`, in place."""
-    for op in list(module.body.operations):
-        if isinstance(op, func.FuncOp) and has_tiles(op):
-            for node in TileGraph.of(op).nodes:
-                if isinstance(node.op, tile.DotOp) and node.op.precision == "tf32x3":
-                    _split_tf32(node.op, table)
-            for dot, choice in _choose(TileGraph.of(op), table, num_warps).items():
-                _apply(dot, choice)
+    for kernel in kernels(module):
+        for _, dot in _dots(TileGraph.of(kernel)):
+            if dot.precision == "tf32x3":
+                _split_tf32(dot, table)
+        for dot, choice in _choose(TileGraph.of(kernel), table, num_warps):
+            _retype(dot, choice.types)
+            record(dot, choice.instruction.name, choice.product)
 
 
-def _choose(graph: TileGraph, table: Table[Any], num_warps: int) -> dict[tile.DotOp, Choice]:
+def _dots(graph: TileGraph) -> list[tuple[Node, tile.DotOp]]:
+    return [(node, node.op) for node in graph.nodes if isinstance(node.op, tile.DotOp)]
+
+
+def _choose(graph: TileGraph, table: Table[Any], num_warps: int) -> list[tuple[tile.DotOp, Choice]]:
     """Choose for every dot that an instruction fits."""
     links = list(_links(graph))
     chained = {node for link in links for node in link}
-    nodes = [node for node in graph.nodes if isinstance(node.op, tile.DotOp)]
-    options = {node: list(_options(node.op, node in chained, table, num_warps)) for node in nodes}
+    dots = _dots(graph)
+    options: dict[Node, Sequence[Choice]] = {
+        node: list(_options(op, node in chained, table, num_warps)) for node, op in dots
+    }
     for link in links:
         options.update(_agree(*link, options))
-    return {node.op: some[0] for node, some in options.items() if some}
+    return [(op, options[node][0]) for node, op in dots if options[node]]
 
 
 def _links(graph: TileGraph) -> Iterator[tuple[Node, Node]]:
     """Find pairs of dots of which the first's result reaches the second's left operand."""
-    for node in graph.nodes:
-        if isinstance(node.op, tile.DotOp):
-            for before in graph.behind(node.operands[0]):
-                if isinstance(before.op, tile.DotOp):
-                    yield before, node
+    for node, _ in _dots(graph):
+        for before in graph.behind(node.operands[0]):
+            if isinstance(before.op, tile.DotOp):
+                yield before, node
 
 
 def _agree(
@@ -118,11 +125,6 @@ def _options(op: tile.DotOp, chained: bool, table: Table[Any], num_warps: int) -
                     for name, shape in zip(("a", "b", "acc"), shapes, strict=True)
                 )
                 yield Choice(instruction, types, Product(a, b, acc))
-
-
-def _apply(op: tile.DotOp, choice: Choice) -> None:
-    _retype(op, choice.types)
-    record(op, choice.instruction.name, choice.product)
 
 
 def share_warps(
@@ -168,10 +170,10 @@ def _retype(op: tile.DotOp, types: tuple[str, str, str]) -> None:
             operation.operands[i] = _cast(value, ir.Type.parse(text, value.context), before)
     old = op.result.type
     if operation.operands[2].type != old:
-        op.result.set_type(operation.operands[2].type)
+        retype(op.result, operation.operands[2].type)
         after = ir.InsertionPoint.after(operation)
         narrow = tile.CastOp.build(op.result, results=[old], loc=operation.location, ip=after)
-        op.result.replace_all_uses_except(narrow.result, narrow.operation)
+        replace_uses_except(op.result, narrow.result, narrow.operation)
 
 
 def _cast(value: ir.Value, element: ir.Type, ip: ir.InsertionPoint) -> ir.Value:
@@ -179,7 +181,7 @@ def _cast(value: ir.Value, element: ir.Type, ip: ir.InsertionPoint) -> ir.Value:
     type_ = like(value.type, element)
     loc = value.location
     if bit_width(element) > bit_width(value.type):
-        return arith.ExtFOp(type_, value, loc=loc, ip=ip).result
+        return build("arith.extf", [value], type_, ip, loc)
     return tile.CastOp.build(value, results=[type_], loc=loc, ip=ip).result
 
 
@@ -195,7 +197,7 @@ def _split_tf32(op: tile.DotOp, table: Table[Any]) -> None:
         return
     before = ir.InsertionPoint(op.operation)
     attributes["precision"] = ir.StringAttr.get("tf32")
-    a, b = (_parts(value, before) for value in (op.a, op.b))
+    a, b = _parts(op.a, before), _parts(op.b, before)
     acc = op.acc
     for left, right in ((a.low, b.high), (a.high, b.low)):
         acc = tile.DotOp.build(
@@ -206,7 +208,8 @@ def _split_tf32(op: tile.DotOp, table: Table[Any]) -> None:
         op.operation.operands[i] = value
 
 
-class _Parts(NamedTuple):
+@dataclass(frozen=True)
+class _Parts:
     """An f32 tile in parts that tf32 represents exactly.
 
     `high + low` is the value to tf32's precision squared, both 0 where it is not finite: there the
@@ -221,24 +224,23 @@ class _Parts(NamedTuple):
 
 def _parts(value: ir.Value, ip: ir.InsertionPoint) -> _Parts:
     loc, type_ = value.location, value.type
-    i32, f32 = ir.IntegerType.get_signless(32), ir.F32Type.get()
-    ints = like(type_, i32)
+    ints = like(type_, ir.IntegerType.get_signless(32))
+    flags = like(type_, ir.IntegerType.get_signless(1))
+    i64 = ir.IntegerType.get_signless(64)
 
-    def constant(of: ir.Type, one: ir.Attribute) -> ir.Value:
-        return arith.ConstantOp(of, ir.DenseElementsAttr.get_splat(of, one), loc=loc, ip=ip).result
+    def op(name: str, *operands: ir.Value) -> ir.Value:
+        return build(name, operands, operands[-1].type, ip, loc)
 
-    def choose(then: ir.Value, otherwise: ir.Value) -> ir.Value:
-        return arith.SelectOp(finite, then, otherwise, loc=loc, ip=ip).result
-
-    zero = constant(type_, ir.FloatAttr.get(f32, 0.0))
-    infinity = constant(type_, ir.FloatAttr.get(f32, math.inf))
-    size = math_dialect.AbsFOp(value, loc=loc, ip=ip).result
-    finite = arith.CmpFOp(arith.CmpFPredicate.OLT, size, infinity, loc=loc, ip=ip).result
-    bits = tile.BitcastOp.build(value, results=[ints], loc=loc, ip=ip).result
-    kept = constant(ints, ir.IntegerAttr.get(i32, _TF32_KEPT))
-    bits = arith.AndIOp(bits, kept, loc=loc, ip=ip).result
-    high = tile.BitcastOp.build(bits, results=[type_], loc=loc, ip=ip).result
-    low = arith.SubFOp(value, high, loc=loc, ip=ip).result
+    zero, infinity = splat(type_, 0.0, ip, loc), splat(type_, math.inf, ip, loc)
+    ordered_less = {"predicate": ir.IntegerAttr.get(i64, _OLT)}
+    size = op("math.absf", value)
+    finite = build("arith.cmpf", [size, infinity], flags, ip, loc, ordered_less)
+    bits = build("tile.bitcast", [value], ints, ip, loc)
+    cut = op("arith.andi", bits, splat(ints, _TF32_KEPT, ip, loc))
+    high = build("tile.bitcast", [cut], type_, ip, loc)
+    low = op("arith.subf", value, high)
     # Twice a NaN is a quiet one, which cutting bits off does not turn into an infinity.
-    doubled = arith.AddFOp(value, value, loc=loc, ip=ip).result
-    return _Parts(choose(high, doubled), choose(high, zero), choose(low, zero))
+    whole = op("arith.select", finite, high, op("arith.addf", value, value))
+    return _Parts(
+        whole, op("arith.select", finite, high, zero), op("arith.select", finite, low, zero)
+    )

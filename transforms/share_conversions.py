@@ -41,8 +41,8 @@ from tiledsl.dialects.types import (
     tile_type,
 )
 from tiledsl.transforms.conversion_plan import ThroughShared, plan_conversion
+from tiledsl.transforms.rewrite import is_used, replace_uses_except, sink
 from tiledsl.transforms.shared_access import NVIDIA, SharedMemory
-from tiledsl.transforms.sink import sink
 
 
 def share_conversions(
@@ -80,16 +80,14 @@ def share_conversions(
                 if plan.cross_warp is not None:
                     _share_reduction(op, plan.cross_warp, layouts)
             case tile.AtomicRmwOp() | tile.AtomicCasOp():
-                if any(True for _ in op.old.uses):
+                if is_used(op.old):
                     _share_result(op, layouts)
             case _:
                 pass
 
 
 def _alloc(held: ir.Type, at: ir.Operation, loc: ir.Location) -> ir.Value:
-    return tgpu.AllocOp.build(
-        results=[shared_type(held)], loc=loc, ip=ir.InsertionPoint(at)
-    ).buffer
+    return tgpu.AllocOp.build(results=[shared_type(held)], loc=loc, ip=ir.InsertionPoint(at)).buffer
 
 
 def _through_shared(
@@ -152,7 +150,7 @@ def _share_result(op: tile.AtomicRmwOp | tile.AtomicCasOp, layouts: Layouts) -> 
     held = tile_type(shape, element_of(old.type), shared)
     buffer = tgpu.AllocOp.build(results=[shared_type(held)], loc=loc, ip=after).buffer
     result = tgpu.ShareResultOp.build(old, buffer, results=[old.type], loc=loc, ip=after)
-    old.replace_all_uses_except(result.result, result.operation)
+    replace_uses_except(old, result.result, result.operation)
 
 
 def _replace(op: ir.Operation, values: Sequence[ir.Value]) -> None:

@@ -19,6 +19,8 @@ from dataclasses import dataclass, replace
 
 from mlir import ir
 
+from tiledsl.transforms.rewrite import terminator
+
 _UNKNOWN, _CONSTANT, _COUNTER = "unknown", "constant", "counter"
 Base = str | tuple[str, ir.Operation, int]
 
@@ -73,8 +75,8 @@ UNKNOWN = Slot(_UNKNOWN)
 def slot_of(index: ir.Value, slots: int) -> Slot:
     """Return the slot that `index` names in a buffer of `slots`.
 
-    By the contract of `tgpu.slot` the index is in range, so it is its own remainder: it is enough to
-    know it modulo the slots.
+    By the contract of `tgpu.slot` the index is in range, so it is its own remainder, and it is
+    enough to know it modulo the slots.
     """
     return _modulo(index, slots, None)
 
@@ -156,8 +158,7 @@ def _carried(argument: ir.BlockArgument, slots: int) -> Slot:
     if argument.arg_number == 0:
         return _trip(argument, 1, slots)
     place = argument.arg_number - 1
-    body = argument.owner
-    last = body.operations[len(body.operations) - 1].operation
+    last = terminator(argument.owner)
     if _modulo(last.operands[place], slots, argument) != Slot(_COUNTER, 1, slots):
         return UNKNOWN
     first = constant_of(loop.operands[3 + place])

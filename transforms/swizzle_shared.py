@@ -1,9 +1,9 @@
 """Choose for every shared buffer the layout that meets no bank conflicts.
 
 A buffer's layout is free until here: any bijection from offsets to elements is right. What it costs
-depends on who writes and reads it: how wide their vectors can be, whether `ldmatrix` fits, how often
-two lanes ask one bank. `swizzle.choose_for` finds a layout that is good for all of them at once;
-this pass asks it for each `tgpu.alloc` and writes the answer into the buffer's type, in place.
+depends on who writes and reads it: how wide their vectors can be, whether `ldmatrix` fits, how
+often two lanes ask one bank. `swizzle.choose_for` finds a layout that is good for all of them at
+once; this pass asks it for each `tgpu.alloc` and writes the answer into the buffer's type.
 
 Before: the `tgpu` level.
 After: the same, every buffer that only registers and asynchronous copies use with its best layout.
@@ -29,6 +29,7 @@ from tiledsl.dialects.types import (
     storage_bits,
     tile_type,
 )
+from tiledsl.transforms.rewrite import retype
 from tiledsl.transforms.shared_access import NVIDIA, SharedMemory
 from tiledsl.transforms.shared_uses import buffer_uses
 from tiledsl.transforms.swizzle import Access, choose_for
@@ -80,4 +81,4 @@ def swizzle_shared(
             for value in uses.values:
                 held = held_by(value.type)
                 type_ = tile_type(shape_of(held), element_of(held), name)
-                value.set_type(shared_type(type_))
+                retype(value, shared_type(type_))

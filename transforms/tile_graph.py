@@ -15,15 +15,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from mlir import ir
-from mlir.dialects import scf
 
 from tiledsl.dialects import tile
 from tiledsl.dialects.diagnostics import CompilerBug
 from tiledsl.dialects.types import is_tile
 from tiledsl.transforms.layout_rules import is_transparent
+from tiledsl.transforms.rewrite import terminator
 
 
 @dataclass(eq=False)
@@ -100,26 +99,26 @@ class TileGraph:
 
     def _read(self, block: ir.Block, depth: int) -> None:
         for op in block.operations:
-            match op:
-                case scf.ForOp():
+            match op.operation.name:
+                case "scf.for":
                     self._read(op.regions[0].blocks[0], depth + 1)
-                    self._read_for(op, depth + 1)
-                case scf.WhileOp():
+                    self._read_for(op.operation, depth + 1)
+                case "scf.while":
                     self._read(op.regions[0].blocks[0], depth + 1)
                     self._read(op.regions[1].blocks[0], depth + 1)
-                    self._read_while(op, depth + 1)
-                case scf.IfOp():
+                    self._read_while(op.operation, depth + 1)
+                case "scf.if":
                     for region in op.regions:
                         for inner in region.blocks:
                             self._read(inner, depth)
-                    self._read_if(op, depth)
-                case scf.YieldOp() | scf.ConditionOp():
+                    self._read_if(op.operation, depth)
+                case "scf.yield" | "scf.condition":
                     pass
                 case _:
                     self._read_op(op, depth)
 
     def _read_op(self, op: ir.OpView, depth: int) -> None:
-        results = [value for value in op.operation.results if is_tile(value.type)]
+        results: list[ir.Value] = [v for v in op.operation.results if is_tile(v.type)]
         found = [(i, v) for i, v in enumerate(op.operation.operands) if is_tile(v.type)]
         if not found and not results:
             return
@@ -135,45 +134,35 @@ class TileGraph:
             self.maker[value] = node
 
     def _join(
-        self, targets: Sequence[Any], edges: Sequence[tuple[ir.OpView, int]], depth: int
+        self, targets: Sequence[ir.Value], edges: Sequence[tuple[ir.Operation, int]], depth: int
     ) -> None:
         if not is_tile(targets[0].type):
             return
-        places = [(op.operation, i) for op, i in edges]
-        join = Join(list(targets), [op.operands[i] for op, i in places], places, depth)
+        join = Join(list(targets), [op.operands[i] for op, i in edges], list(edges), depth)
         self.joins.append(join)
         for value in join.targets:
             self.join_of[value] = join
 
-    def _read_for(self, op: scf.ForOp, depth: int) -> None:
+    def _read_for(self, op: ir.Operation, depth: int) -> None:
         body = op.regions[0].blocks[0]
-        last = _terminator(body)
-        for i, result in enumerate(op.operation.results):
+        last = terminator(body)
+        for i, result in enumerate(op.results):
             self._join([body.arguments[i + 1], result], [(op, i + 3), (last, i)], depth)
 
-    def _read_while(self, op: scf.WhileOp, depth: int) -> None:
+    def _read_while(self, op: ir.Operation, depth: int) -> None:
         before, after = (region.blocks[0] for region in op.regions)
-        condition, last = _terminator(before), _terminator(after)
+        condition, last = terminator(before), terminator(after)
         for i, argument in enumerate(before.arguments):
             self._join([argument], [(op, i), (last, i)], depth)
-        for i, result in enumerate(op.operation.results):
+        for i, result in enumerate(op.results):
             self._join([after.arguments[i], result], [(condition, i + 1)], depth)
 
-    def _read_if(self, op: scf.IfOp, depth: int) -> None:
-        if not len(op.operation.results):
+    def _read_if(self, op: ir.Operation, depth: int) -> None:
+        if not len(op.results):
             return
-        ends = [_terminator(region.blocks[0]) for region in op.regions]
-        for i, result in enumerate(op.operation.results):
+        ends = [terminator(region.blocks[0]) for region in op.regions]
+        for i, result in enumerate(op.results):
             self._join([result], [(end, i) for end in ends], depth)
-
-
-def _terminator(block: ir.Block) -> ir.OpView:
-    return block.operations[len(block.operations) - 1]
-
-
-def has_tiles(func: ir.OpView) -> bool:
-    """Whether a `func.func` is a kernel, not a combine function over scalars."""
-    return "sym_visibility" not in func.operation.attributes
 
 
 def memory_ops() -> tuple[type, ...]:
