@@ -127,7 +127,10 @@ class _Walk:
     def _refined(self, found: Facts, said: _Said) -> Facts:
         if said.bound is None:
             return found.with_divisor(said.divisor)
-        bound = self._facts.get(said.bound) or unknown(said.bound.type)
+        if _is_constant(said.bound):
+            bound = apply(said.bound.owner.operation, [])[0]
+        else:
+            bound = self._facts.get(said.bound) or unknown(said.bound.type)
         return numbers.refine(found, said.predicate, bound, integer_width(said.value.type))
 
     def _block(
@@ -140,7 +143,7 @@ class _Walk:
             for op in operations
             if isinstance(op, tile.AssumeOp)
             for said in _conditions(op.condition, True)
-            if said.bound is None or _precedes(said.bound, said.value)
+            if _known_in_time(said, block)
         ]
         with self._saying([*given, *assumed]):
             self._facts.update(zip(block.arguments, arguments, strict=True))
@@ -265,15 +268,22 @@ def _widened(before: Facts, after: Facts, type_: ir.Type) -> Facts:
     return after.with_range(Interval(lo, hi))
 
 
-def _precedes(bound: ir.Value, value: ir.Value) -> bool:
-    """Whether the facts of `bound` are known by the time that those of `value` are found."""
-    if isinstance(bound.owner, ir.Block):
+def _block_of(value: ir.Value) -> ir.Block:
+    owner = value.owner
+    return owner if isinstance(owner, ir.Block) else owner.operation.block
+
+
+def _known_in_time(said: _Said, block: ir.Block) -> bool:
+    """Whether the bound's facts are found before those that they refine, in a walk of `block`."""
+    bound, value = said.bound, said.value
+    if bound is None or _is_constant(bound) or _block_of(bound) != block:
         return True
-    maker = bound.owner.operation
-    if isinstance(value.owner, ir.Block):
-        return maker.block != value.owner
-    user = value.owner.operation
-    return maker.block != user.block or maker.is_before_in_block(user)
+    if _block_of(value) != block:
+        return False
+    maker, user = bound.owner, value.owner
+    if isinstance(maker, ir.Block) or isinstance(user, ir.Block):
+        return isinstance(maker, ir.Block)
+    return maker.operation.is_before_in_block(user.operation)
 
 
 def _argument(type_: ir.Type, said: ir.Attribute | None) -> Facts:
@@ -341,9 +351,14 @@ def _multiples(left: ir.Value, right: ir.Value) -> list[_Said]:
     return []
 
 
+def _is_constant(value: ir.Value) -> bool:
+    return not isinstance(value.owner, ir.Block) and isinstance(
+        value.owner.opview, arith.ConstantOp
+    )
+
+
 def _constant(value: ir.Value) -> int | None:
-    owner = value.owner
-    if isinstance(owner, ir.Block) or not isinstance(owner.opview, arith.ConstantOp):
+    if not _is_constant(value):
         return None
-    attribute = owner.attributes["value"]
+    attribute = value.owner.operation.attributes["value"]
     return attribute.value if isinstance(attribute, ir.IntegerAttr) else None
