@@ -16,21 +16,19 @@ built since, from their operands; after ops were erased, make a new one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import cast
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from mlir import ir
-from mlir.dialects import arith, func, scf
+from mlir.dialects import arith
 
 from tiledsl.dialects import tile
-from tiledsl.dialects.op import from_attribute
 from tiledsl.dialects.types import is_pointer
 from tiledsl.transforms import facts_arithmetic as numbers
 from tiledsl.transforms.axis_rules import apply, integer_width, predicate_of, unknown
 from tiledsl.transforms.facts import Facts, join, power_of_two_in
 from tiledsl.transforms.interval import Interval
+from tiledsl.transforms.rewrite import terminator
 
 _TRIPS = 64
 """Trips after which a loop's values are given up: more than runs of any tile can shrink."""
@@ -40,10 +38,20 @@ _TRIPS = 64
 class _Said:
     """Something known to hold in a block: `value predicate bound`, or a divisor of `value`."""
 
-    value: ir.Value
-    predicate: str
-    bound: ir.Value | None = None
+    values: tuple[ir.Value, ...]
+    """Of what it is said, and the bound where there is one."""
+    predicate: str = ""
     divisor: int = 1
+
+    @property
+    def value(self) -> ir.Value:
+        """Of what it is said."""
+        return self.values[0]
+
+    @property
+    def bound(self) -> ir.Value | None:
+        """What the value is compared with."""
+        return self.values[1] if len(self.values) > 1 else None
 
 
 class AxisFacts:
@@ -99,22 +107,20 @@ class _Walk:
 
     def root(self, op: ir.Operation) -> None:
         if op.name == "func.func":
-            self._function(cast("func.FuncOp", op.opview))
+            self._function(op)
             return
         for inner in op.regions[0].blocks[0].operations:
             if inner.operation.name == "func.func":
-                self._function(cast("func.FuncOp", inner))
+                self._function(inner.operation)
 
-    def _function(self, op: func.FuncOp) -> None:
-        attributes = op.operation.attributes
-        given = attributes.get("arg_attrs", ())
+    def _function(self, op: ir.Operation) -> None:
+        """Walk a function of one block."""
         blocks = op.regions[0].blocks
-        if not len(blocks):
-            return
-        entry = blocks[0]
-        described = list(given) or [None] * len(entry.arguments)
-        pairs = zip(entry.arguments, described, strict=True)
-        self._block(entry, [_argument(value.type, said) for value, said in pairs])
+        if len(blocks):
+            entry = blocks[0]
+            said = _argument_attributes(op, len(entry.arguments))
+            pairs = zip(entry.arguments, said, strict=True)
+            self._block(entry, [_argument(value.type, attributes) for value, attributes in pairs])
 
     def _unknown(self, values: Iterable[ir.Value]) -> list[Facts]:
         return [unknown(value.type) for value in values]
@@ -145,39 +151,38 @@ class _Walk:
             for said in _conditions(op.condition, True)
             if _known_in_time(said, block)
         ]
-        with self._saying([*given, *assumed]):
-            self._facts.update(zip(block.arguments, arguments, strict=True))
-            for value, found in zip(block.arguments, arguments, strict=True):
-                self._set(value, found)
-            for op in operations:
-                self._operation(op)
-            if not operations:
-                return []
-            return [self._facts[value] for value in operations[-1].operation.operands]
+        said = [*given, *assumed]
+        before = self._begin_saying(said)
+        self._facts.update(zip(block.arguments, arguments, strict=True))
+        for value, found in zip(block.arguments, arguments, strict=True):
+            self._set(value, found)
+        for op in operations:
+            self._operation(op)
+        ends = [self._facts[value] for value in operations[-1].operation.operands]
+        for one in said:
+            self._said[one.value].remove(one)
+        self._facts.update(before)
+        return ends
 
-    @contextmanager
-    def _saying(self, said: Sequence[_Said]) -> Iterator[None]:
-        """Let `said` refine facts inside the block: those known before, and those found in it."""
+    def _begin_saying(self, said: Sequence[_Said]) -> dict[ir.Value, Facts]:
+        """Let `said` refine facts known before and those found from here on; return the former."""
         before = {one.value: self._facts[one.value] for one in said if one.value in self._facts}
         for one in said:
             self._said.setdefault(one.value, []).append(one)
             if one.value in before:
                 self._facts[one.value] = self._refined(self._facts[one.value], one)
-        yield
-        for one in reversed(said):
-            self._said[one.value].remove(one)
-        self._facts.update(before)
+        return before
 
     def _operation(self, op: ir.OpView) -> None:
-        match op:
-            case scf.ForOp():
-                self._for(op)
-            case scf.IfOp():
-                self._if(op)
-            case scf.WhileOp():
-                self._while(op)
+        operation = op.operation
+        match operation.name:
+            case "scf.for":
+                self._for(operation)
+            case "scf.if":
+                self._if(operation)
+            case "scf.while":
+                self._while(operation)
             case _:
-                operation = op.operation
                 for region in operation.regions:
                     for block in region.blocks:
                         self._block(block, self._unknown(block.arguments))
@@ -189,30 +194,31 @@ class _Walk:
                 for value, one in zip(results, found, strict=True):
                     self._set(value, one)
 
-    def _if(self, op: scf.IfOp) -> None:
-        condition = op.operation.operands[0]
+    def _if(self, op: ir.Operation) -> None:
+        condition = op.operands[0]
         ends: list[list[Facts]] = []
         for region, holds in zip(op.regions, (True, False), strict=True):
             if len(region.blocks):
                 ends.append(self._block(region.blocks[0], [], _conditions(condition, holds)))
-        for i, value in enumerate(op.operation.results):
+        for i, value in enumerate(op.results):
             self._set(value, join(ends[0][i], ends[1][i]))
 
-    def _for(self, op: scf.ForOp) -> None:
-        operands = [self._facts[value] for value in op.operation.operands]
-        unsigned = "unsignedCmp" in op.operation.attributes
+    def _for(self, op: ir.Operation) -> None:
+        operands = [self._facts[value] for value in op.operands]
+        unsigned = "unsignedCmp" in op.attributes
         body = op.regions[0].blocks[0]
-        counter = _induction(*operands[:3], integer_width(body.arguments[0].type), unsigned)
+        low, high, step = operands[:3]
+        counter = _induction(low, high, step, integer_width(body.arguments[0].type), unsigned)
         carried = self._around(
             operands[3:],
-            [value.type for value in op.operation.results],
+            [value.type for value in op.results],
             lambda carried: self._block(body, [counter, *carried]),
         )
-        for value, found in zip(op.operation.results, carried, strict=True):
+        for value, found in zip(op.results, carried, strict=True):
             self._set(value, found)
 
-    def _while(self, op: scf.WhileOp) -> None:
-        operands = [self._facts[value] for value in op.operation.operands]
+    def _while(self, op: ir.Operation) -> None:
+        operands = [self._facts[value] for value in op.operands]
         before, after = (region.blocks[0] for region in op.regions)
         leaving: list[Facts] = []
 
@@ -222,18 +228,17 @@ class _Walk:
 
         types = [value.type for value in before.arguments]
         self._around(operands, types, around)
-        for value, found in zip(op.operation.results, leaving, strict=True):
+        for value, found in zip(op.results, leaving, strict=True):
             self._set(value, found)
 
     def _passed(self, before: ir.Block, after: ir.Block) -> list[_Said]:
         """Give what the condition of a while loop says of the arguments of its second region."""
-        end = before.operations[len(before.operations) - 1].operation.operands
+        end = terminator(before).operands
         renamed = dict(zip(list(end)[1:], after.arguments, strict=True))
         found: list[_Said] = []
         for said in _conditions(end[0], True):
-            value = renamed.get(said.value, said.value)
-            bound = None if said.bound is None else renamed.get(said.bound, said.bound)
-            found.append(_Said(value, said.predicate, bound, said.divisor))
+            values = tuple(renamed.get(value, value) for value in said.values)
+            found.append(replace(said, values=values))
         return found
 
     def _around(
@@ -286,16 +291,29 @@ def _known_in_time(said: _Said, block: ir.Block) -> bool:
     return maker.operation.is_before_in_block(user.operation)
 
 
-def _argument(type_: ir.Type, said: ir.Attribute | None) -> Facts:
+def _argument_attributes(op: ir.Operation, count: int) -> list[dict[str, int]]:
+    """Give the integer attributes of a function's arguments by name."""
+    attributes = op.attributes
+    if "arg_attrs" not in attributes:
+        return [{} for _ in range(count)]
+    return [
+        {
+            named.name: named.attr.value
+            for named in ir.DictAttr(given)
+            if isinstance(named.attr, ir.IntegerAttr)
+        }
+        for given in ir.ArrayAttr(attributes["arg_attrs"])
+    ]
+
+
+def _argument(type_: ir.Type, said: Mapping[str, int]) -> Facts:
     """Give the facts of a kernel's argument from its attributes."""
     found = unknown(type_)
-    given = ir.DictAttr(said) if said is not None else {}
-    if "tile.divisibility" in given and (is_pointer(type_) or integer_width(type_)):
-        found = found.with_divisor(power_of_two_in(from_attribute(given["tile.divisibility"])))
+    if "tile.divisibility" in said and (is_pointer(type_) or integer_width(type_)):
+        found = found.with_divisor(power_of_two_in(said["tile.divisibility"]))
     if found.range is not None:
-        lo, hi = found.range.lo, found.range.hi
-        lo = from_attribute(given["tile.min"]) if "tile.min" in given else lo
-        hi = from_attribute(given["tile.max"]) if "tile.max" in given else hi
+        lo = said.get("tile.min", found.range.lo)
+        hi = said.get("tile.max", found.range.hi)
         found = found.with_range(found.range.meet(Interval(lo, hi)))
     return found
 
@@ -327,7 +345,7 @@ def _conditions(condition: ir.Value, holds: bool) -> list[_Said]:
     if not holds:
         predicate = numbers.negated(predicate)
     left, right = op.operands
-    found = [_Said(left, predicate, right), _Said(right, numbers.swapped(predicate), left)]
+    found = [_Said((left, right), predicate), _Said((right, left), numbers.swapped(predicate))]
     if predicate == "eq":
         found += _multiples(left, right)
     return found
@@ -345,9 +363,9 @@ def _multiples(left: ir.Value, right: ir.Value) -> list[_Said]:
     if number is None:
         return []
     if op.name in _REMAINDERS:
-        return [_Said(op.operands[0], "", None, power_of_two_in(number))]
+        return [_Said((op.operands[0],), divisor=power_of_two_in(number))]
     if op.name == "arith.andi":
-        return [_Said(op.operands[0], "", None, power_of_two_in(number + 1))]
+        return [_Said((op.operands[0],), divisor=power_of_two_in(number + 1))]
     return []
 
 

@@ -171,7 +171,7 @@ def _load(op: ir.Operation, a: Sequence[Facts]) -> Facts:
 def _reduce(op: ir.Operation, a: Sequence[Facts]) -> Facts:
     weakest = unknown(op.results[0].type)
     source, kind = a[0], _attribute(op, "kind", "")
-    axis = _attribute(op, "axis")
+    axis: int = _attribute(op, "axis")
     if source.range is None or len(a) != 1:
         return weakest
     bounds = weakest.range

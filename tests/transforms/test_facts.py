@@ -139,8 +139,9 @@ COMPARE: dict[str, Callable[[int, int], bool]] = {
 }
 
 
-def _map(function: Callable[..., int], *arrays: Array) -> Array:
-    return np.frompyfunc(function, len(arrays), 1)(*arrays).astype(object)
+def _map(function: Callable[[int, int], int], *arrays: Array) -> Array:
+    found: Any = np.frompyfunc(function, len(arrays), 1)(*arrays)
+    return np.asarray(found, object)
 
 
 def _unsigned(array: Array, width: int) -> Array:
@@ -170,7 +171,7 @@ def _comparison(draw: st.DrawFn, a: Case, b: Case) -> Case:
     signed = draw(st.booleans())
     x, y = (c.array if signed else _unsigned(c.array, a.width) for c in (a, b))
     predicate = name if name in ("eq", "ne") else ("s" if signed else "u") + name
-    found = _map(lambda p, q: int(COMPARE[name](p, q)), x, y)
+    found = np.asarray(_map(COMPARE[name], x, y), int).astype(object)
     return Case(found, numbers.compare(predicate, a.facts, b.facts, a.width), 1)
 
 
