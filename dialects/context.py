@@ -13,7 +13,7 @@ from functools import cache
 from mlir import ir
 from mlir.dialects import irdl
 
-from tiledsl.dialects import tgpu, tile
+from tiledsl.dialects import ptx, tgpu, tile
 from tiledsl.dialects.op import irdl_text
 
 lock = threading.RLock()
@@ -24,7 +24,7 @@ def context() -> ir.Context:
     """Return the context, made at the first call."""
     made = ir.Context()
     with made, ir.Location.unknown():
-        for name, dialect in (("tile", tile), ("tgpu", tgpu)):
+        for name, dialect in (("tile", tile), ("tgpu", tgpu), ("ptx", ptx)):
             module = ir.Module.parse(irdl_text(name, dialect.TYPES, dialect.OPS))
             irdl.load_dialects(module)
     return made

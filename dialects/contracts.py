@@ -4,7 +4,7 @@
 - `tgpu`: every tile's encoding names a layout of the module; `tile` ops without their own threads'
   meaning, and `tgpu` ops.
 - `machine`: no tiles. A GPU thread holds a tile as one vector of its registers (the host: loops over
-  buffers). `llvm`, `nvvm`, `rocdl`, `vector`, `arith`, `math`, control flow still `scf`.
+  buffers). `llvm`, `nvvm`, `rocdl`, `ptx`, `vector`, `arith`, `math`, control flow still `scf`.
 - `llvm`: what translates to LLVM IR.
 
 A level is data: the dialects allowed and a rule for types. A break of contract is a `CompilerBug`.
@@ -36,9 +36,10 @@ class Level:
 
 _STRUCTURED = {"builtin", "func", "scf", "arith", "math"}
 _LOW = {"llvm", "nvvm", "rocdl"}
+_MACHINE = _STRUCTURED | _LOW | {"vector", "memref", "index", "ptx"}
 TILE = Level("tile", frozenset(_STRUCTURED | {"tile"}), "plain")
 TGPU = Level("tgpu", frozenset(_STRUCTURED | {"tile", "tgpu"}), "laid out")
-MACHINE = Level("machine", frozenset(_STRUCTURED | _LOW | {"vector", "memref", "index"}), "none")
+MACHINE = Level("machine", frozenset(_MACHINE), "none")
 LLVM = Level("llvm", frozenset({"builtin"} | _LOW), "none")
 LEVELS = {level.name: level for level in (TILE, TGPU, MACHINE, LLVM)}
 

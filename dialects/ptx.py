@@ -1,0 +1,90 @@
+"""The `ptx` dialect: PTX instructions on memory that LLVM has neither an instruction nor an intrinsic for.
+
+They stand at the `machine` level, where every instruction is a named op; NVIDIA's last pass writes
+them as inline assembly. What they add to LLVM's loads, stores and atomics is a predicate without a
+branch, cache and eviction hints, and memory orders exactly as PTX has them.
+
+A value is an element or a vector of elements of 8 to 64 bits, at most 16 bytes in all. Addresses are
+of global memory.
+"""
+
+from __future__ import annotations
+
+from tiledsl.dialects.op import I1, Any_, Attr, Op, Operand, OptionalOperand, Result
+from tiledsl.dialects.tile import CACHE, EVICTION, SCOPE, SEMANTICS
+
+ATOMS = (
+    "add", "fadd", "max", "umax", "min", "umin", "and", "or", "xor", "xchg",
+)  # fmt: skip
+
+
+class LoadOp(Op, name="ptx.load"):
+    """`ld.global`: the value at an address, or `other` where the predicate is false.
+
+    `other` stands exactly where there is a predicate.
+    """
+
+    pointer = Operand(Any_, "!llvm.ptr<1>.")
+    predicate = OptionalOperand(I1, "Whether to read; always, if absent.")
+    other = OptionalOperand(Any_, "Of the result's type.")
+    cache = Attr(str, "Cache operator.", "", CACHE)
+    eviction = Attr(str, "Eviction priority in L1.", "", EVICTION)
+    volatile = Attr(bool, "Whether each execution reads memory anew.", False)
+    value = Result(Any_, "What was read.")
+
+    def verify(self) -> str | None:
+        """Require `other` with a predicate and no two orders at once."""
+        if (self.predicate is None) != (self.other is None):
+            return "expected `other` exactly where there is a predicate"
+        if self.other is not None and self.other.type != self.value.type:
+            return f"expected `other` of {self.value.type}, found {self.other.type}"
+        return None
+
+
+class StoreOp(Op, name="ptx.store"):
+    """`st.global`: write a value, where the predicate is true."""
+
+    pointer = Operand(Any_, "!llvm.ptr<1>.")
+    value = Operand(Any_, "What to write.")
+    predicate = OptionalOperand(I1, "Whether to write; always, if absent.")
+    cache = Attr(str, "Cache operator.", "", CACHE)
+    eviction = Attr(str, "Eviction priority in L1.", "", EVICTION)
+
+
+class AtomOp(Op, name="ptx.atom"):
+    """`atom.global`: update an element and give the old value, 0 where the predicate is false."""
+
+    pointer = Operand(Any_, "!llvm.ptr<1>.")
+    value = Operand(Any_, "An integer or float of 16 to 64 bits.")
+    predicate = OptionalOperand(I1, "Whether to act; always, if absent.")
+    kind = Attr(str, "How old and `value` combine.", choices=ATOMS)
+    sem = Attr(str, "Memory order.", choices=SEMANTICS)
+    scope = Attr(str, "Who sees the order.", choices=SCOPE)
+    old = Result(Any_, "Of the type of `value`.")
+
+
+class RedOp(Op, name="ptx.red"):
+    """`red.global`: `atom` whose old value nobody asks for; its order is relaxed or release."""
+
+    pointer = Operand(Any_, "!llvm.ptr<1>.")
+    value = Operand(Any_, "An integer or float of 16 to 64 bits.")
+    predicate = OptionalOperand(I1, "Whether to act; always, if absent.")
+    kind = Attr(str, "How old and `value` combine.", choices=ATOMS)
+    sem = Attr(str, "Memory order.", choices=("relaxed", "release"))
+    scope = Attr(str, "Who sees the order.", choices=SCOPE)
+
+
+class CasOp(Op, name="ptx.cas"):
+    """`atom.global.cas`: swap if equal and give the old value, 0 where the predicate is false."""
+
+    pointer = Operand(Any_, "!llvm.ptr<1>.")
+    compare = Operand(Any_, "An integer of 16, 32 or 64 bits.")
+    value = Operand(Any_, "Of that type.")
+    predicate = OptionalOperand(I1, "Whether to act; always, if absent.")
+    sem = Attr(str, "Memory order.", choices=SEMANTICS)
+    scope = Attr(str, "Who sees the order.", choices=SCOPE)
+    old = Result(Any_, "Of that type.")
+
+
+OPS: tuple[type[Op], ...] = (LoadOp, StoreOp, AtomOp, RedOp, CasOp)
+TYPES: tuple[tuple[str, int], ...] = ()

@@ -1,0 +1,172 @@
+"""The state of lowering one kernel, and the few operations that every topic's handlers share.
+
+A *handler* lowers one op: it reads lowered operands (`value`, `pointers`), builds the thread's code
+and defines what the op's results are now (`define`). Handlers are found by the op's name in the
+table that the `Lowering` is made with; the topics' modules (`elementwise`, `memory`, ...) hold them.
+
+A lowered value is a scalar, a vector of registers, or `Pointers`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from mlir import ir
+
+from tiledsl.dialects.diagnostics import CompilerBug
+from tiledsl.dialects.layout import LinearLayout
+from tiledsl.dialects.types import element_of, is_tile, pointee
+from tiledsl.targets.gpu import emit
+from tiledsl.targets.gpu.machine import Kernel, Machine
+from tiledsl.targets.gpu.place import Place
+from tiledsl.targets.gpu.pointers import Form, Pointers, forms, is_pointer_tile
+from tiledsl.targets.gpu.types import Types, in_memory
+from tiledsl.transforms.axis_facts import AxisFacts
+
+Lowered = ir.Value | Pointers
+Handler = Callable[["Lowering", Any], None]
+
+
+class Lowering:
+    """One kernel on its way to a thread's code.
+
+    Args:
+        machine: What it is lowered for.
+        kernel: Its name and sizes.
+        op: The `func.func` at the `tgpu` level.
+        types: The module's types.
+        combines: The module's functions over scalars, by name.
+        handlers: How each op is lowered, by its name or, failing that, its dialect's.
+    """
+
+    def __init__(
+        self,
+        machine: Machine,
+        kernel: Kernel,
+        op: ir.OpView,
+        types: Types,
+        combines: Mapping[str, ir.OpView],
+        handlers: Mapping[str, Handler],
+    ) -> None:
+        self.machine = machine
+        self.kernel = kernel
+        self.types = types
+        self.combines = combines
+        self.facts = AxisFacts(op)
+        self.place = Place(machine)
+        self._handlers = handlers
+        self._forms = forms(op)
+        self._values: dict[ir.Value, Lowered] = {}
+        self._at_entry: dict[str, ir.Value] = {}
+
+    # Values.
+
+    def value(self, old: ir.Value) -> ir.Value:
+        """Return what a scalar or tile is now; a tile of pointers as full addresses."""
+        found = self._values[old]
+        if isinstance(found, Pointers):
+            addresses = found.to(Form.SEPARATE).offsets
+            assert addresses is not None  # SEPARATE has them
+            return addresses
+        return found
+
+    def pointers(self, old: ir.Value) -> Pointers:
+        """Return what a tile of pointers, or a scalar pointer as a tile of one, is now."""
+        found = self._values[old]
+        if isinstance(found, Pointers):
+            return found
+        return Pointers(Form.UNIFORM, found, None, in_memory(pointee(old.type)), 1)
+
+    def lowered(self, old: ir.Value) -> Lowered:
+        """Return what a value is now, in whatever form."""
+        return self._values[old]
+
+    def define(self, old: ir.Value, new: Lowered) -> None:
+        """Say what a value is now; vectors of addresses and pointers come to the form decided."""
+        if is_pointer_tile(old.type):
+            if isinstance(new, ir.Value):
+                element = in_memory(pointee(old.type))
+                new = Pointers(Form.SEPARATE, None, new, element, emit.registers_of(new))
+            new = new.to(self._forms[old])
+        self._values[old] = new
+
+    def form(self, old: ir.Value) -> Form:
+        """Return the form decided for a tile of pointers."""
+        return self._forms[old]
+
+    def layout(self, old: ir.Value) -> LinearLayout:
+        """Return a tile's layout."""
+        return self.types.layout(old.type)
+
+    # Values that control flow carries.
+
+    def parts(self, old: ir.Value, like: ir.Value | None = None) -> list[ir.Value]:
+        """Return the values that make up `old`, in the form of `like` where it has one."""
+        found = self._values[old]
+        if isinstance(found, Pointers):
+            return found.to(self._forms[old if like is None else like]).values()
+        return [found]
+
+    def bind(self, old: ir.Value, values: Iterator[ir.Value]) -> None:
+        """Define `old` by as many of `values` as make it up."""
+        if not is_pointer_tile(old.type):
+            self._values[old] = next(values)
+            return
+        form = self._forms[old]
+        base = next(values) if form.has_base else None
+        offsets = next(values) if form.has_offsets else None
+        element = in_memory(pointee(old.type))
+        self._values[old] = Pointers(form, base, offsets, element, self.types.registers(old.type))
+
+    def part_types(self, old: ir.Value) -> list[ir.Type]:
+        """Return the types of the values that make up `old`."""
+        if not is_pointer_tile(old.type):
+            return [self.types.of(old.type)]
+        form = self._forms[old]
+        pointer = emit.pointer_type(1)
+        width = {Form.NARROW: emit.integer(32), Form.WIDE: emit.integer(64)}.get(form, pointer)
+        count = self.types.registers(old.type)
+        types = [pointer] if form.has_base else []
+        return [*types, emit.vector_of(count, width)] if form.has_offsets else types
+
+    # Ops.
+
+    def run(self, block: ir.Block) -> None:
+        """Lower the ops of a block at the current insertion point."""
+        for op in block.operations:
+            self.lower(op)
+
+    def lower(self, op: ir.OpView) -> None:
+        """Lower one op."""
+        name = op.operation.name
+        handler = self._handlers.get(name) or self._handlers.get(name.partition(".")[0])
+        if handler is None:
+            raise CompilerBug(f"expected an op that GPUs lower, found {op}")
+        with op.operation.location:
+            handler(self, op)
+
+    def once(self, name: str, make: Callable[[], ir.Value]) -> ir.Value:
+        """Return a value built once, at the kernel's entry."""
+        if name not in self._at_entry:
+            with self.place.at_entry():
+                self._at_entry[name] = make()
+        return self._at_entry[name]
+
+    # Predicates.
+
+    def acting(self, old: ir.Value) -> ir.Value | None:
+        """Return whether this thread acts for its elements: one thread does for each element."""
+        if is_tile(old.type):
+            return self.place.holds_first(self.layout(old))
+        return self.place.is_first(self.kernel.threads)
+
+
+def element_type(old: ir.Value) -> ir.Type:
+    """Return the element type of a tile or scalar, at the `tgpu` level."""
+    return element_of(old.type)
+
+
+def elements_of(lowered: Sequence[ir.Value]) -> list[list[ir.Value]]:
+    """Return the registers of several vectors."""
+    return [emit.elements(value) for value in lowered]

@@ -1,0 +1,57 @@
+"""NVIDIA's instructions for mathematical functions, and which of them are exact enough.
+
+`expand_math` leaves an op to the target where it is in `NATIVE` (at most 2 ulp of error over the
+whole range, subnormal numbers included; PTX ISA, and CUDA C++ Programming Guide, "Mathematical
+Functions") or, with the flag `afn`, in `APPROXIMATE`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mlir import ir
+
+from tiledsl.targets.gpu import emit
+from tiledsl.targets.gpu.emit import scalar_of
+from tiledsl.targets.nvptx.chips import Chip
+
+Functions = frozenset[tuple[str, str]]
+
+NATIVE: Functions = frozenset({("math.exp2", "f32"), ("math.rsqrt", "f32")})
+APPROXIMATE: Functions = NATIVE | {
+    ("math.log2", "f32"),
+    ("math.sin", "f32"),
+    ("math.cos", "f32"),
+    ("math.tanh", "f32"),
+}
+
+_INTRINSICS = {
+    "math.exp2": "llvm.nvvm.ex2.approx",
+    "math.log2": "llvm.nvvm.lg2.approx.f",
+    "math.rsqrt": "llvm.nvvm.rsqrt.approx.f",
+    "math.sin": "llvm.nvvm.sin.approx.f",
+    "math.cos": "llvm.nvvm.cos.approx.f",
+    "math.tanh": "llvm.nvvm.tanh.approx.f",
+}
+
+
+def float_types(chip: Chip) -> frozenset[str]:
+    """Return the float types that the chip adds, multiplies and compares in."""
+    return frozenset({"f16", "f32", "f64", *(("bf16",) if chip.native_bf16 else ())})
+
+
+def native(chip: Chip, op: ir.Operation, operands: Sequence[ir.Value]) -> ir.Value | None:
+    """Return an op's result by the chip's own instruction; None where LLVM knows what to do."""
+    del chip
+    name = _INTRINSICS.get(op.name)
+    if name is None or scalar_of(operands[0].type) != ir.F32Type.get():
+        return None
+    return each(name, operands)
+
+
+def each(name: str, operands: Sequence[ir.Value]) -> ir.Value:
+    """Call an intrinsic on scalars for each register; the result is of the operands' type."""
+    type_ = operands[0].type
+    columns = zip(*(emit.elements(value) for value in operands), strict=True)
+    made = [emit.intrinsic(name, column, scalar_of(type_)) for column in columns]
+    return emit.from_elements(made) if emit.is_vector(type_) else made[0]

@@ -1,0 +1,59 @@
+"""From a module at the `llvm` level to PTX and, where ptxas is found, a cubin."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mlir import ir
+from mlir.dialects import llvm
+
+from tiledsl.targets import llvm_codegen
+from tiledsl.targets.nvptx import ptxas
+from tiledsl.targets.nvptx.chips import Chip
+from tiledsl.targets.nvptx.chips import chip as find_chip
+from tiledsl.targets.target import Artifact, Options
+
+TRIPLE = "nvptx64-nvidia-cuda"
+
+
+def assemble(module: ir.Module, chip: str, options: Options) -> Artifact:
+    """Return the code of the module's kernel.
+
+    Raises:
+        CompilerBug: LLVM or ptxas does not take what we made.
+        KernelError: ptxas is too old for the chip, or does not take the user's options.
+    """
+    entry = _entry(module)
+    attributes: Any = entry.operation.attributes
+    text = str(llvm.translate_module_to_llvmir(module.operation))
+    found = find_chip(chip)
+    ptx = emit_ptx(text, found)
+    texts: dict[str, str | bytes] = {"llvm": text, "ptx": ptx}
+    name = attributes["sym_name"].value
+    binary, resources = ptx.encode(), None
+    if ptxas.find_ptxas() is not None:
+        made = ptxas.assemble(
+            ptx, found, options=options.ptxas_options, max_registers=options.max_registers
+        )
+        texts["cubin"] = binary = made.cubin
+        resources = made.resources.get(name)
+    return Artifact(
+        texts,
+        binary,
+        name,
+        tuple(kind.value for kind in attributes["tile.kinds"]),
+        attributes["tile.shared_bytes"].value,
+        attributes["tile.threads"].value,
+        resources,
+    )
+
+
+def emit_ptx(text: str, chip: Chip) -> str:
+    """Return the PTX of LLVM IR."""
+    machine = llvm_codegen.Machine(TRIPLE, chip.name, chip.features)
+    return llvm_codegen.optimize_and_emit(text, machine).assembly or ""
+
+
+def _entry(module: ir.Module) -> ir.OpView:
+    """Return the module's kernel."""
+    return next(op for op in module.body.operations if "tile.kinds" in op.operation.attributes)

@@ -1,0 +1,318 @@
+"""NVIDIA's side of the shared lowering: `Machine` by NVVM intrinsics and the `ptx` dialect.
+
+What LLVM has an intrinsic for is an `llvm.call_intrinsic`; accesses of global memory that need a
+predicate, hints or PTX's memory orders are `ptx` ops, which `emit_asm` turns into inline assembly
+last of all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import cast
+
+from mlir import ir
+from mlir.dialects import llvm
+
+from tiledsl.dialects import ptx
+from tiledsl.targets.gpu import emit
+from tiledsl.targets.gpu.emit import i32, integer, intrinsic, pointer_type
+from tiledsl.targets.gpu.machine import Address, Hints, Kernel
+from tiledsl.targets.nvptx import arithmetic, casts, debug, mma
+from tiledsl.targets.nvptx.chips import Chip
+from tiledsl.transforms.mma_table import Instruction, Table
+from tiledsl.transforms.shared_access import NVIDIA, SharedMemory
+
+SHARED_SYMBOL = "shared_memory"
+_ALL_LANES = -1
+_LAST_LANE = 31
+
+
+@dataclass(frozen=True)
+class NvptxMachine:
+    """One NVIDIA chip, as `targets/gpu` asks it for instructions.
+
+    Attributes:
+        chip: The chip.
+        max_registers: A limit of registers a thread, or None.
+    """
+
+    chip: Chip
+    max_registers: int | None = None
+
+    # Facts.
+
+    @property
+    def warp_size(self) -> int:
+        """Threads of a warp."""
+        return self.chip.warp_size
+
+    @property
+    def memory(self) -> SharedMemory:
+        """The banks of its shared memory."""
+        return NVIDIA
+
+    @property
+    def table(self) -> Table[Instruction]:
+        """Its matrix instructions."""
+        return cast("Table[Instruction]", mma.table(self.chip))
+
+    @property
+    def max_access_bytes(self) -> int:
+        """The widest global access: 16 bytes, which is what layouts are chosen for."""
+        return min(16, self.chip.max_access_bytes)
+
+    @property
+    def matrix_loads(self) -> bool:
+        """Whether there is `ldmatrix`."""
+        return self.chip.ldmatrix
+
+    @property
+    def matrix_stores(self) -> bool:
+        """Whether there is `stmatrix`."""
+        return self.chip.stmatrix
+
+    # The kernel as a whole.
+
+    def function_attributes(self, kernel: Kernel) -> dict[str, ir.Attribute]:
+        """Return the kernel's calling convention and its numbers of threads and registers."""
+        found: dict[str, ir.Attribute] = {
+            "CConv": ir.Attribute.parse("#llvm.cconv<ptx_kernelcc>"),
+            "nvvm.kernel": ir.UnitAttr.get(),
+            "nvvm.reqntid": ir.DenseI32ArrayAttr.get([kernel.threads]),
+        }
+        if self.max_registers is not None:
+            found["nvvm.maxnreg"] = ir.IntegerAttr.get(integer(32), self.max_registers)
+        return found
+
+    def declare(self, kernel: Kernel) -> None:
+        """Declare the dynamic shared memory, once a module."""
+        if not kernel.shared_bytes or debug.has_symbol(SHARED_SYMBOL):
+            return
+        ir.Operation.create(
+            "llvm.mlir.global",
+            attributes={
+                "sym_name": ir.StringAttr.get(SHARED_SYMBOL),
+                "global_type": ir.TypeAttr.get(ir.Type.parse("!llvm.array<0 x i8>")),
+                "linkage": ir.Attribute.parse("#llvm.linkage<external>"),
+                "addr_space": ir.IntegerAttr.get(integer(32), 3),
+                "alignment": ir.IntegerAttr.get(integer(64), 128),
+            },
+            regions=1,
+        )
+
+    def shared_base(self) -> ir.Value:
+        """Return the start of the dynamic shared memory."""
+        return llvm.mlir_addressof(pointer_type(3), SHARED_SYMBOL)
+
+    # Where a thread is.
+
+    def thread_id(self) -> ir.Value:
+        """Return %tid.x."""
+        return _special_register("tid.x")
+
+    def program_id(self, axis: int) -> ir.Value:
+        """Return %ctaid."""
+        return _special_register(f"ctaid.{'xyz'[axis]}")
+
+    def num_programs(self, axis: int) -> ir.Value:
+        """Return %nctaid."""
+        return _special_register(f"nctaid.{'xyz'[axis]}")
+
+    # Threads together.
+
+    def barrier(self, memory: str) -> None:
+        """`bar.sync` orders all memory among the block's threads, whatever is asked."""
+        del memory
+        intrinsic("llvm.nvvm.barrier.cta.sync.aligned.all", [i32(0)])
+
+    def warp_barrier(self) -> None:
+        """`bar.warp.sync`."""
+        intrinsic("llvm.nvvm.bar.warp.sync", [i32(_ALL_LANES)])
+
+    def shuffle_xor(self, word: ir.Value, mask: int) -> ir.Value:
+        """`shfl.sync.bfly`."""
+        arguments = [i32(_ALL_LANES), word, i32(mask), i32(_LAST_LANE)]
+        return intrinsic("llvm.nvvm.shfl.sync.bfly.i32", arguments, integer(32))
+
+    def shuffle_index(self, word: ir.Value, lane: ir.Value) -> ir.Value:
+        """`shfl.sync.idx`."""
+        arguments = [i32(_ALL_LANES), word, lane, i32(_LAST_LANE)]
+        return intrinsic("llvm.nvvm.shfl.sync.idx.i32", arguments, integer(32))
+
+    # Global memory.
+
+    def load(
+        self,
+        type_: ir.Type,
+        address: Address,
+        alignment: int,
+        hints: Hints,
+        predicate: ir.Value | None,
+        other: ir.Value | None,
+    ) -> ir.Value:
+        """LLVM's load where it will do, else `ptx.load`."""
+        pointer = address.pointer()
+        if predicate is None and not (hints.cache or hints.eviction):
+            return llvm.load(
+                type_, pointer, alignment=alignment, volatile_=hints.volatile or None
+            )
+        if predicate is not None and other is None:
+            other = emit.zero(type_)
+        return ptx.LoadOp.build(
+            pointer,
+            predicate,
+            other,
+            results=[type_],
+            cache=hints.cache or None,
+            eviction=hints.eviction or None,
+            volatile=hints.volatile or None,
+        ).value
+
+    def store(
+        self,
+        value: ir.Value,
+        address: Address,
+        alignment: int,
+        hints: Hints,
+        predicate: ir.Value | None,
+    ) -> None:
+        """LLVM's store where it will do, else `ptx.store`."""
+        pointer = address.pointer()
+        if predicate is None and not (hints.cache or hints.eviction):
+            llvm.store(value, pointer, alignment=alignment)
+            return
+        ptx.StoreOp.build(
+            pointer,
+            value,
+            predicate,
+            cache=hints.cache or None,
+            eviction=hints.eviction or None,
+        )
+
+    def has_atomic(self, kind: str, element: ir.Type) -> bool:
+        """Integers of 32 and 64 bits; additions of f16, f32, f64, from sm_90 on of bf16."""
+        if kind == "fadd":
+            floats = ("f16", "f32", "f64", *(("bf16",) if self.chip.number >= 90 else ()))
+            return str(element) in floats
+        return isinstance(element, ir.IntegerType) and element.width in (32, 64)
+
+    def atomic_rmw(
+        self,
+        kind: str,
+        address: Address,
+        value: ir.Value,
+        sem: str,
+        scope: str,
+        predicate: ir.Value | None,
+        *,
+        used: bool,
+    ) -> ir.Value:
+        """`atom`, or `red` where it can do."""
+        pointer = address.pointer()
+        if not used and sem in ("relaxed", "release") and kind != "xchg":
+            ptx.RedOp.build(pointer, value, predicate, kind=kind, sem=sem, scope=scope)
+            return emit.zero(value.type)
+        return ptx.AtomOp.build(
+            pointer, value, predicate, results=[value.type], kind=kind, sem=sem, scope=scope
+        ).old
+
+    def atomic_cas(
+        self,
+        address: Address,
+        compare: ir.Value,
+        value: ir.Value,
+        sem: str,
+        scope: str,
+        predicate: ir.Value | None,
+    ) -> ir.Value:
+        """`atom.cas`."""
+        return ptx.CasOp.build(
+            address.pointer(),
+            compare,
+            value,
+            predicate,
+            results=[value.type],
+            sem=sem,
+            scope=scope,
+        ).old
+
+    # Asynchronous copies.
+
+    def async_copy(
+        self,
+        shared: ir.Value,
+        address: Address,
+        size: int,
+        hints: Hints,
+        predicate: ir.Value | None,
+    ) -> None:
+        """`cp.async`: past L1 where all 16 bytes come at once, unless `ca` is asked for."""
+        level = "cg" if size == 16 and hints.cache != "ca" else "ca"
+        name = f"llvm.nvvm.cp.async.{level}.shared.global.{size}"
+        arguments = [shared, address.pointer()]
+        if predicate is not None:
+            # Bytes that the source does not give are zeros, and then it is not read at all.
+            name += ".s"
+            arguments.append(emit.select(predicate, i32(size), i32(0)))
+        intrinsic(name, arguments)
+
+    def async_commit(self) -> None:
+        """`cp.async.commit_group`."""
+        intrinsic("llvm.nvvm.cp.async.commit.group", [])
+
+    def async_wait(self, pending: int) -> None:
+        """`cp.async.wait_group`."""
+        intrinsic("llvm.nvvm.cp.async.wait.group", [i32(pending)])
+
+    # Matrices.
+
+    def load_matrices(self, shared: ir.Value, count: int, transposed: bool) -> list[ir.Value]:
+        """`ldmatrix`."""
+        turn = ".trans" if transposed else ""
+        name = f"llvm.nvvm.ldmatrix.sync.aligned.m8n8.x{count}{turn}.b16"
+        return mma.call(name, [shared], integer(32), count)
+
+    def store_matrices(
+        self, shared: ir.Value, words: Sequence[ir.Value], transposed: bool
+    ) -> None:
+        """`stmatrix`."""
+        turn = ".trans" if transposed else ""
+        intrinsic(
+            f"llvm.nvvm.stmatrix.sync.aligned.m8n8.x{len(words)}{turn}.b16", [shared, *words]
+        )
+
+    def mma(
+        self,
+        instruction: Instruction,
+        a: ir.Value,
+        b: ir.Value,
+        acc: ir.Value,
+        unsigned: tuple[bool, bool],
+    ) -> ir.Value:
+        """`mma.sync`."""
+        return mma.multiply(cast("mma.MmaSync", instruction), a, b, acc, unsigned)
+
+    # Arithmetic.
+
+    def cast(self, value: ir.Value, source: ir.Type, result: ir.Type, signed: bool) -> ir.Value:
+        """See `casts`."""
+        return casts.cast(self.chip, value, source, result, signed)
+
+    def native(self, op: ir.Operation, operands: Sequence[ir.Value]) -> ir.Value | None:
+        """See `arithmetic`."""
+        return arithmetic.native(self.chip, op, operands)
+
+    # Debugging.
+
+    def print_line(self, format: str, arguments: Sequence[ir.Value]) -> None:
+        """`vprintf`, which the driver provides."""
+        debug.print_line(format, arguments)
+
+    def stop(self, message: str) -> None:
+        """Print the message and `trap`."""
+        debug.stop(message)
+
+
+def _special_register(name: str) -> ir.Value:
+    return intrinsic(f"llvm.nvvm.read.ptx.sreg.{name}", [], integer(32))
