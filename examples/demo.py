@@ -1,0 +1,83 @@
+"""The tour that `make demo` gives: run every example here, then follow one kernel to other machines.
+
+Writes the PTX, the AMDGPU assembly and the IR after every pass of the tutorial's matmul into
+`build/demo`, and prints what each pass changed.
+"""
+
+import difflib
+import re
+import sys
+from collections import Counter
+from importlib import import_module
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+import tiledsl as tile
+
+HERE = Path(__file__).parent
+OUT = HERE.parent / "build" / "demo"
+EXAMPLES = ("ex01_vector_add", "ex02_softmax", "ex03_layer_norm", "ex04_matmul", "ex05_attention")
+CHIPS = ("sm_80", "sm_90a", "gfx942", "gfx1201")
+BLOCKS = {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 32}
+
+_OP = re.compile(r"(?:= |^\s*)\"?((?:tile|tgpu|arith|math|scf|llvm|nvvm|rocdl|vector|cf)\.[\w.]+)")
+
+
+def op_counts(ir: str) -> Counter[str]:
+    """Count the ops of each name in a module's text."""
+    return Counter(match[1] for line in ir.splitlines() if (match := _OP.search(line)))
+
+
+def change(before: str, after: str) -> tuple[str, str]:
+    """Say how a pass changed a module: lines added and removed, and the ops that came and went."""
+    diff = list(difflib.unified_diff(before.splitlines(), after.splitlines(), n=0, lineterm=""))
+    added = sum(line.startswith("+") and not line.startswith("+++") for line in diff)
+    removed = sum(line.startswith("-") and not line.startswith("---") for line in diff)
+    old, new = op_counts(before), op_counts(after)
+    moved = {name: new[name] - old[name] for name in {*old, *new} if new[name] != old[name]}
+    largest = sorted(moved.items(), key=lambda item: -abs(item[1]))[:4]
+    words = ", ".join(f"{count:+d} {name}" for name, count in largest)
+    return (f"+{added} -{removed}" if added or removed else "", words)
+
+
+def follow(chip: str, console: Console) -> None:
+    """Compile the tutorial's matmul for `chip`, write every level, print what each pass did."""
+    matmul = import_module("ex04_matmul").matmul
+    signature = {name: "*fp16:16" for name in "abc"}
+    signature |= {name: "i32:16" for name in ("M", "N", "K", "stride_am", "stride_bk", "stride_cm")}
+    signature |= {name: "1" for name in ("stride_ak", "stride_bn", "stride_cn")}
+    constexprs = {"bias": None, "FUSED": False, **BLOCKS}
+    compiled = tile.compile(matmul, signature, constexprs, chip, num_warps=4, num_stages=3)
+    folder = OUT / chip
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in folder.iterdir():
+        old.unlink()
+    for name, text in compiled.asm.items():
+        data = text.encode() if isinstance(text, str) else text
+        (folder / f"matmul.{name}").write_bytes(data)
+    table = Table("pass", "lines", "ops", title=f"matmul for {chip}")
+    for number, (name, ir) in enumerate(compiled.stages):
+        (folder / f"{number:02}-{name}.mlir").write_text(ir)
+        if number:
+            table.add_row(name, *change(compiled.stages[number - 1][1], ir))
+    console.print(table)
+    code = "ptx" if chip.startswith("sm") else "amdgcn"
+    instructions = Counter(re.findall(r"mma\.sync|ldmatrix|cp\.async\.c[ag]|v_mfma|v_wmma|ds_read_b128|ds_load_b128", str(compiled.asm[code])))  # fmt: skip
+    console.print(f"  {code}: build/demo/{chip}/matmul.{code}", highlight=False)
+    console.print(f"  holds {dict(instructions)}; {compiled.resources}\n", highlight=False)
+
+
+def main() -> None:
+    sys.path.insert(0, str(HERE))
+    console = Console()
+    for name in EXAMPLES:
+        import_module(name).main()
+    console.print("\nThe same matmul, for machines that need not be here:\n")
+    for chip in CHIPS:
+        follow(chip, console)
+
+
+if __name__ == "__main__":
+    main()
