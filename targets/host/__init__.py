@@ -1,0 +1,1 @@
+"""The CPU: the target that is always there."""

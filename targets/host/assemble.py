@@ -1,0 +1,32 @@
+"""From the `llvm` level to a relocatable object for this machine's processor."""
+
+from __future__ import annotations
+
+from mlir import ir
+from mlir.dialects import llvm
+
+from tiledsl.targets.host.cpu import host_cpu
+from tiledsl.targets.host.launch import KINDS, SCRATCH_BYTES
+from tiledsl.targets.llvm_codegen import Machine, optimize_and_emit
+from tiledsl.targets.target import Artifact, Options
+
+
+def assemble(module: ir.Module, chip: str, options: Options) -> Artifact:
+    """Turn a module at the `llvm` level into an object."""
+    cpu = host_cpu()
+    launched = next(op for op in module.body.operations if KINDS in op.operation.attributes)
+    attributes = launched.operation.attributes
+    kinds = tuple(kind.value for kind in attributes[KINDS])
+    scratch = attributes[SCRATCH_BYTES].value
+    text = llvm.translate_module_to_llvmir(module.operation)
+    machine = Machine(cpu.triple, cpu.name, cpu.features)
+    emitted = optimize_and_emit(text, machine, output="object")
+    assert emitted.object is not None
+    return Artifact(
+        texts={"llvm": text, "object": emitted.object},
+        binary=emitted.object,
+        entry=attributes["sym_name"].value,
+        kinds=kinds,
+        shared_bytes=scratch,
+        threads=1,
+    )

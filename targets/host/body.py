@@ -1,0 +1,204 @@
+"""The function being lowered: its scalars, buffers and scratch memory, and how a tile gets kept.
+
+`Body` is the state that the lowerings of the single ops share. Code is emitted in the order of the
+tile-level text; `at` is where it goes now, always the end of the innermost open block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from mlir import ir
+
+from tiledsl.dialects.types import is_tile, shape_of
+from tiledsl.targets.host.code import Code, integer, size_of, stored_type, value_type, width_of
+from tiledsl.targets.host.cpu import Cpu
+from tiledsl.targets.host.evaluate import Buffer, Evaluator
+from tiledsl.targets.host.index import Index, lane_bits, log2
+from tiledsl.targets.host.lanes import Lanes, Uniform
+from tiledsl.targets.host.memory import offset_pointer
+from tiledsl.targets.host.nest import Cover, Nest, cover
+from tiledsl.targets.host.plan import Plan
+from tiledsl.targets.host.scratch import Arena
+
+@dataclass
+class Program:
+    """What all programs of a launch are given.
+
+    Attributes:
+        ids: This program's index along x, y, z, i32 each.
+        counts: The grid's size along x, y, z, i32 each.
+        scratch: LLVM pointer to this thread's scratch memory.
+        job: LLVM pointer to the launch's `Job`.
+    """
+
+    ids: Sequence[ir.Value]
+    counts: Sequence[ir.Value]
+    scratch: ir.Value
+    job: ir.Value
+
+
+@dataclass
+class Body:
+    """See the module's docstring.
+
+    Attributes:
+        code: Builds ops.
+        cpu: What the processor can do.
+        plan: Which tiles are kept.
+        program: What the program is given.
+        at: Where code goes.
+        combiners: The combine functions by name.
+        arena: Scratch memory.
+    """
+
+    code: Code
+    cpu: Cpu
+    plan: Plan
+    program: Program
+    at: ir.InsertionPoint
+    combiners: dict[str, ir.OpView]
+    arena: Arena = field(default_factory=Arena)
+    _scalars: dict[ir.Value, Uniform] = field(default_factory=dict[ir.Value, Uniform])
+    _buffers: dict[ir.Value, Buffer] = field(default_factory=dict[ir.Value, Buffer])
+    _offsets: list[ir.Operation] = field(default_factory=list[ir.Operation])
+
+    def definition(self, value: ir.Value) -> ir.OpView | None:
+        """Return the op to compute a tile with, or None for one with a buffer."""
+        return self.plan.computed(value) if is_tile(value.type) else None
+
+    def scalar(self, value: ir.Value) -> Uniform:
+        """Return a scalar that has been computed."""
+        return self._scalars[value]
+
+    def set_scalar(self, value: ir.Value, scalar: Uniform) -> None:
+        """Say what a scalar of the tile level is now."""
+        self._scalars[value] = scalar
+
+    def buffer(self, value: ir.Value) -> Buffer:
+        """Return a kept tile's buffer, and note its use."""
+        found = self._buffers[value]
+        self.arena.touch(found.slot)
+        return found
+
+    def set_buffer(self, value: ir.Value, buffer: Buffer) -> None:
+        """Say where a kept tile lies from now on."""
+        self._buffers[value] = buffer
+
+    def allocate(self, shape: tuple[int, ...], held: ir.Type) -> Buffer:
+        """Return a new buffer; its place in scratch memory is known at the end (`place`)."""
+        total = size_of(stored_type(held))
+        for size in shape:
+            total *= size
+        slot = self.arena.add(total)
+        top = self.code.top()
+        zero = {"value": ir.IntegerAttr.get(integer(64), 0)}
+        offset = self.code.op("arith.constant", [], integer(64), top, zero)
+        self._offsets.append(offset.owner.operation)
+        pointer = offset_pointer(self.code, self.program.scratch, offset, top)
+        return Buffer(slot, pointer, shape, held)
+
+    def destination(self, value: ir.Value) -> Buffer:
+        """Return the buffer to write a kept tile into, in place where the plan says so."""
+        target = self.plan.in_place.get(value)
+        if target is not None:
+            return self.buffer(target)
+        return self.allocate(shape_of(value.type), value_type(value.type))
+
+    def place(self) -> int:
+        """Fix every buffer's offset; return the bytes of scratch memory in all."""
+        total = self.arena.place()
+        for slot, offset in zip(self.arena.slots, self._offsets, strict=True):
+            offset.attributes["value"] = ir.IntegerAttr.get(integer(64), slot.offset)
+        return total
+
+    @contextmanager
+    def inside(self, at: ir.InsertionPoint) -> Iterator[None]:
+        """Emit at another place for a while."""
+        outside, self.at = self.at, at
+        yield
+        self.at = outside
+
+    def nest(self) -> tuple[Nest, Evaluator]:
+        """Return a new nest at this place, without loops, and an evaluator for it."""
+        nest = Nest(self.code, self.at)
+        return nest, Evaluator(self, nest)
+
+    def lane_bits(self, element: ir.Type) -> int:
+        """Return how many lanes (log2) suit a nest whose elements are mostly of this type."""
+        wide = self.cpu.vector_bytes // max(4, width_of(element) // 8)
+        return log2(max(wide, 4))
+
+    def each(
+        self,
+        shape: tuple[int, ...],
+        lanes: int,
+        visit: Callable[[Evaluator, Index], None],
+    ) -> None:
+        """Emit a nest over all elements of a shape.
+
+        Args:
+            shape: The shape.
+            lanes: The most lane bits to use.
+            visit: Emits the code for the lanes of an index.
+        """
+        nest, evaluator = self.nest()
+        covered = self.cover(shape, lanes)
+        for count in covered.loops:
+            nest.open(count)
+        visit(evaluator, covered.index)
+        nest.close_all()
+
+    def cover(self, shape: tuple[int, ...], lanes: int) -> Cover:
+        """Share out a shape's index bits, the last dimension to the lanes first."""
+        return cover(shape, lanes, range(len(shape) - 1, -1, -1))
+
+    def fill(self, buffer: Buffer, element: Callable[[Evaluator, Index], Lanes]) -> None:
+        """Emit a nest that writes every element of a buffer."""
+        self.arena.touch(buffer.slot)
+
+        def visit(evaluator: Evaluator, index: Index) -> None:
+            evaluator.write(buffer, index, element(evaluator, index))
+
+        self.each(buffer.shape, self.lane_bits(buffer.held), visit)
+        self.arena.touch(buffer.slot)
+
+    def is_at(self, value: ir.Value, buffer: Buffer) -> bool:
+        """Return whether a tile is kept in this buffer."""
+        return self._buffers.get(value) == buffer
+
+    def reads(self, value: ir.Value) -> dict[int, bool]:
+        """Return the buffers (slots) that computing a tile reads.
+
+        A buffer maps to whether each element needs only the element of the same index.
+        """
+        return {
+            self._buffers[found].slot: same
+            for found, same in self.plan.reached(value).items()
+            if self.plan.computed(found) is None and found in self._buffers
+        }
+
+    def move(self, source: Buffer, target: Buffer) -> None:
+        """Copy a buffer to another of the same shape."""
+        self.arena.touch(source.slot)
+        self.fill(target, lambda evaluator, index: evaluator.read(source, index))
+        self.arena.touch(source.slot)
+
+    def copy(self, value: ir.Value, buffer: Buffer) -> None:
+        """Write a tile, kept or not, into a buffer that may be its own."""
+        if self.is_at(value, buffer):
+            return
+        self.fill(buffer, lambda evaluator, index: evaluator.at(value, index))
+
+    def keep(self, op: ir.OpView, result: ir.Value) -> None:
+        """Compute a kept tile that is elementwise or a load into its buffer."""
+        buffer = self.destination(result)
+        self.fill(buffer, lambda evaluator, index: evaluator.computed(op, result, index))
+        self.set_buffer(result, buffer)
+
+
+def lanes_in(index: Index) -> int:
+    """Return the number of lanes that an index covers."""
+    return 1 << lane_bits(index)

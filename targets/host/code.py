@@ -1,0 +1,294 @@
+"""Build machine-level ops at chosen places: constants, vectors, addresses.
+
+A thin layer over the bindings' generic builder, which is several times faster than the op classes.
+Constants are made once, at the top of the function being built.
+
+Types: a pointer is held as an i64 address and fp8 as its i8 bits; all else is as it was. In memory
+a bool is a byte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from mlir import ir
+from numpy.typing import NDArray
+
+from tiledsl.dialects.types import element_of, is_pointer
+
+
+@cache
+def integer(bits: int) -> ir.Type:
+    """Return the signless integer type of so many bits."""
+    return ir.IntegerType.get_signless(bits, _context())
+
+
+@cache
+def _context() -> ir.Context:
+    from tiledsl.dialects.context import context
+
+    return context()
+
+
+@cache
+def pointer_type() -> ir.Type:
+    """Return LLVM's pointer type."""
+    return ir.Type.parse("!llvm.ptr", _context())
+
+
+@cache
+def value_type(type_: ir.Type) -> ir.Type:
+    """Return the type that holds an element of a scalar or tile of `type_`."""
+    element = element_of(type_)
+    if is_pointer(element):
+        return integer(64)
+    if isinstance(element, ir.FloatType) and element.width == 8:
+        return integer(8)
+    return element
+
+
+@cache
+def stored_type(type_: ir.Type) -> ir.Type:
+    """Return the type of an element in memory."""
+    held = value_type(type_)
+    return integer(8) if held == integer(1) else held
+
+
+@cache
+def width_of(type_: ir.Type) -> int:
+    """Return the bits of a scalar machine type."""
+    assert isinstance(type_, ir.IntegerType | ir.FloatType)
+    return type_.width
+
+
+def size_of(type_: ir.Type) -> int:
+    """Return the bytes of a scalar machine type in memory."""
+    return max(1, width_of(type_) // 8)
+
+
+@cache
+def vector_type(element: ir.Type, lanes: int) -> ir.Type:
+    """Return the vector of so many elements; one is a scalar."""
+    if lanes == 1:
+        return element
+    return ir.VectorType.get([lanes], element, loc=ir.Location.unknown(_context()))
+
+
+def lanes_of(type_: ir.Type) -> int:
+    """Return the number of elements of a vector; 1 for a scalar."""
+    return ir.VectorType(type_).shape[0] if isinstance(type_, ir.VectorType) else 1
+
+
+def wrap(value: int, bits: int) -> int:
+    """Return `value` modulo 2**bits as a signed number."""
+    value &= (1 << bits) - 1
+    return value - (1 << bits) if value >> (bits - 1) else value
+
+
+_FP8: dict[str, Any] = {
+    "f8E4M3FN": ml_dtypes.float8_e4m3fn,
+    "f8E5M2": ml_dtypes.float8_e5m2,
+}
+_DENSE: dict[int, type[np.generic]] = {8: np.int8, 16: np.int16, 32: np.int32, 64: np.int64}
+
+
+class Code:
+    """Builds ops of one function.
+
+    Args:
+        entry: The function's entry block, whose top holds the constants.
+    """
+
+    def __init__(self, entry: ir.Block) -> None:
+        self._entry = entry
+        self._constants: dict[Any, ir.Value] = {}
+
+    def op(
+        self,
+        name: str,
+        operands: Sequence[ir.Value],
+        result: ir.Type | None,
+        at: ir.InsertionPoint,
+        attributes: Mapping[str, ir.Attribute] | None = None,
+    ) -> Any:
+        """Build an op with at most one result and return that result."""
+        made = ir.Operation.create(
+            name,
+            results=[] if result is None else [result],
+            operands=list(operands),
+            attributes=dict(attributes) if attributes else None,
+            ip=at,
+        )
+        return None if result is None else made.results[0]
+
+    def top(self) -> ir.InsertionPoint:
+        """Return the place of constants, before all else."""
+        return ir.InsertionPoint.at_block_begin(self._entry)
+
+    def _constant(self, key: Any, type_: ir.Type, value: ir.Attribute) -> ir.Value:
+        made = self.op("arith.constant", [], type_, self.top(), {"value": value})
+        self._constants[key] = made
+        return made
+
+    def constant(self, type_: ir.Type, value: float) -> ir.Value:
+        """Return a scalar constant; an integer wraps."""
+        # The text tells -0.0 from 0.0, and a NaN equals itself.
+        key = (type_, repr(value))
+        found = self._constants.get(key)
+        if found is not None:
+            return found
+        attribute: ir.Attribute
+        if isinstance(type_, ir.FloatType):
+            attribute = ir.FloatAttr.get(type_, value)
+        elif type_ == integer(1):
+            attribute = ir.BoolAttr.get(bool(value))
+        else:
+            attribute = ir.IntegerAttr.get(type_, wrap(int(value), width_of(type_)))
+        return self._constant(key, type_, attribute)
+
+    def float_constant(self, type_: ir.Type, value: ir.FloatAttr) -> ir.Value:
+        """Return a float constant, held as `type_`: fp8 as its bits."""
+        if not isinstance(type_, ir.IntegerType):
+            return self.constant(type_, value.value)
+        bits = np.array(value.value).astype(_FP8[str(value.type)]).view(np.uint8)
+        return self.constant(type_, int(bits))
+
+    def table(self, element: ir.Type, values: NDArray[np.int64]) -> ir.Value:
+        """Return a vector constant of integers (bools: 0 and 1), one a lane."""
+        key = (element, values.tobytes())
+        found = self._constants.get(key)
+        if found is not None:
+            return found
+        type_ = vector_type(element, len(values))
+        if element == integer(1):
+            flags = [ir.BoolAttr.get(bool(value)) for value in values]
+            return self._constant(key, type_, ir.DenseElementsAttr.get(flags, type_))
+        array = values.astype(_DENSE[width_of(element)])
+        return self._constant(key, type_, ir.DenseElementsAttr.get(array, type=type_))
+
+    def splat(self, value: ir.Value, lanes: int, at: ir.InsertionPoint) -> ir.Value:
+        """Return `value` in each of so many lanes."""
+        if lanes == 1:
+            return value
+        return self.op("vector.broadcast", [value], vector_type(value.type, lanes), at)
+
+    def shuffle(self, vector: ir.Value, picks: Sequence[int], at: ir.InsertionPoint) -> ir.Value:
+        """Return the picked lanes of a vector, in order; one is a scalar."""
+        element = ir.VectorType(vector.type).element_type
+        if len(picks) == 1:
+            return self.extract(vector, int(picks[0]), at)
+        mask = ir.DenseI64ArrayAttr.get([int(pick) for pick in picks])
+        type_ = vector_type(element, len(picks))
+        return self.op("vector.shuffle", [vector, vector], type_, at, {"mask": mask})
+
+    def extract(self, vector: ir.Value, lane: int, at: ir.InsertionPoint) -> ir.Value:
+        """Return one lane."""
+        if not isinstance(vector.type, ir.VectorType):
+            return vector
+        position = ir.DenseI64ArrayAttr.get([lane])
+        return self.op(
+            "vector.extract",
+            [vector],
+            ir.VectorType(vector.type).element_type,
+            at,
+            {"static_position": position},
+        )
+
+    def binary(self, name: str, a: ir.Value, b: ir.Value, at: ir.InsertionPoint) -> ir.Value:
+        """Build an `arith` op whose result has its operands' type."""
+        return self.op(f"arith.{name}", [a, b], a.type, at)
+
+    def compare(self, predicate: int, a: ir.Value, b: ir.Value, at: ir.InsertionPoint) -> ir.Value:
+        """Compare integers with one of `arith.cmpi`'s predicates."""
+        type_ = vector_type(integer(1), lanes_of(a.type))
+        number = ir.IntegerAttr.get(integer(64), predicate)
+        return self.op("arith.cmpi", [a, b], type_, at, {"predicate": number})
+
+    def select(
+        self, condition: ir.Value, a: ir.Value, b: ir.Value, at: ir.InsertionPoint
+    ) -> ir.Value:
+        """Choose; the condition is a scalar or has the operands' lanes."""
+        return self.op("arith.select", [condition, a, b], a.type, at)
+
+    def pointer(self, address: ir.Value, at: ir.InsertionPoint) -> ir.Value:
+        """Return an address, or each of a vector, as LLVM's pointer."""
+        type_ = pointer_type()
+        if isinstance(address.type, ir.VectorType):
+            type_ = vector_type(type_, lanes_of(address.type))
+        return self.op("llvm.inttoptr", [address], type_, at)
+
+    def any_lane(self, flags: ir.Value, at: ir.InsertionPoint) -> ir.Value:
+        """Return whether a vector of bools has a true lane."""
+        return self._reduce_flags("#vector.kind<or>", flags, at)
+
+    def all_lanes(self, flags: ir.Value, at: ir.InsertionPoint) -> ir.Value:
+        """Return whether all lanes of a vector of bools are true."""
+        return self._reduce_flags("#vector.kind<and>", flags, at)
+
+    def _reduce_flags(self, kind: str, flags: ir.Value, at: ir.InsertionPoint) -> ir.Value:
+        if not isinstance(flags.type, ir.VectorType):
+            return flags
+        attribute = ir.Attribute.parse(kind, _context())
+        return self.op("vector.reduction", [flags], integer(1), at, {"kind": attribute})
+
+
+EQ, NE, SLT, SLE, SGT, SGE, ULT, ULE, UGT, UGE = range(10)
+"""The predicates of `arith.cmpi`."""
+
+
+class If:
+    """An `scf.if` under construction: build at `then` and `otherwise`, then `finish`."""
+
+    def __init__(
+        self,
+        condition: ir.Value,
+        results: Sequence[ir.Type],
+        at: ir.InsertionPoint,
+        with_else: bool = True,
+    ) -> None:
+        self._made = ir.Operation.create(
+            "scf.if", results=list(results), operands=[condition], regions=2, ip=at
+        )
+        self.then = ir.InsertionPoint(self._made.regions[0].blocks.append())
+        self._with_else = with_else
+        if with_else:
+            self.otherwise = ir.InsertionPoint(self._made.regions[1].blocks.append())
+
+    def finish(
+        self, then: Sequence[ir.Value] = (), otherwise: Sequence[ir.Value] = ()
+    ) -> list[ir.Value]:
+        """End both blocks with these values; return the results."""
+        ir.Operation.create("scf.yield", operands=list(then), ip=self.then)
+        if self._with_else:
+            ir.Operation.create("scf.yield", operands=list(otherwise), ip=self.otherwise)
+        return list(self._made.results)
+
+
+class For:
+    """An `scf.for` under construction: build at `body`, then `finish`."""
+
+    def __init__(
+        self,
+        bounds: tuple[ir.Value, ir.Value, ir.Value],
+        carried: Sequence[ir.Value],
+        at: ir.InsertionPoint,
+    ) -> None:
+        types = [value.type for value in carried]
+        self.op = ir.Operation.create(
+            "scf.for", results=types, operands=[*bounds, *carried], regions=1, ip=at
+        )
+        location = ir.Location.unknown(_context())
+        all_types = [bounds[0].type, *types]
+        block = self.op.regions[0].blocks.append(*all_types, arg_locs=[location] * len(all_types))
+        self.body = ir.InsertionPoint(block)
+        self.counter: ir.Value = block.arguments[0]
+        self.carried: list[ir.Value] = list(block.arguments)[1:]
+
+    def finish(self, yields: Sequence[ir.Value] = ()) -> list[ir.Value]:
+        """End the body with the next trip's values; return the results."""
+        ir.Operation.create("scf.yield", operands=list(yields), ip=self.body)
+        return list(self.op.results)

@@ -1,0 +1,203 @@
+"""Run kernels on the cores of this machine.
+
+Satisfies `targets.driver` with the one device there is: its memory is the process's own, a launch
+has ended when it returns, and streams are numbers without meaning. A launch is shared out over the
+threads of `pool`, unless it is too short to be worth waking them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import os
+import platform
+import threading
+import time
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tiledsl.dialects.diagnostics import CompilerBug, KernelError
+from tiledsl.targets.driver import PLAIN_LAUNCH, DeviceInfo, Driver, Grid, LaunchOptions, Resources
+from tiledsl.targets.driver_library import contiguous_address
+from tiledsl.targets.host.job import Job
+from tiledsl.targets.host.pool import pool, thread_count
+
+_WORTH_SHARING = 50e-6
+"""Seconds of work below which waking another thread costs more than it saves."""
+_CHUNKS_A_THREAD = 16
+_NOWHERE = Resources(registers=0, spill_bytes=None, local_bytes=0, shared_bytes=0)
+
+
+class _Scratch(threading.local):
+    """Each thread's scratch memory, grown to the largest that a kernel asked for."""
+
+    def __init__(self) -> None:
+        self._memory = np.empty(0, np.uint8)
+        self._address = 0
+
+    def address(self, size: int) -> int:
+        """Return the address of `size` bytes, at a multiple of 64."""
+        if size > self._memory.size - 64:
+            self._memory = np.empty(size + 64, np.uint8)
+            self._address = -(-self._memory.ctypes.data // 64) * 64
+        return self._address
+
+
+_scratch = _Scratch()
+
+
+class HostKernel:
+    """An entry point in this process; see `tiledsl.targets.driver.Kernel`."""
+
+    def __init__(self, code: object, address: int, scratch_bytes: int) -> None:
+        self._code = code  # keeps the machine code in memory
+        self._function = _signature()(address)
+        self._scratch_bytes = scratch_bytes
+        self._seconds_a_program: float | None = None
+
+    @property
+    def resources(self) -> Resources:
+        """Nothing of interest: no tool reports registers of host code."""
+        return _NOWHERE
+
+    def launch(self, grid: Grid, threads: int, arguments: bytes, stream: int = 0) -> None:
+        """Run all programs and return when they have ended; see the Protocol.
+
+        Raises:
+            KernelError: An assertion of the kernel failed.
+        """
+        nx, ny, nz = grid
+        programs = nx * ny * nz
+        if not programs:
+            return
+        packed = ctypes.create_string_buffer(arguments, max(1, len(arguments)))
+        team = self._team(programs)
+        chunk = programs if team == 1 else -(-programs // (team * _CHUNKS_A_THREAD))
+        fields = (0, programs, chunk, ctypes.addressof(packed), 0, 0, nx, ny, nz)
+        job = ctypes.create_string_buffer(Job.FORMAT.pack(*fields), Job.SIZE)
+        start = time.perf_counter()
+        if team == 1:
+            self._function(job, _scratch.address(self._scratch_bytes))
+        else:
+            pool().run(lambda: self._share(job), team)
+        self._learn((time.perf_counter() - start) * team / programs)
+
+    def _share(self, job: ctypes.Array[ctypes.c_char]) -> None:
+        self._function(job, _scratch.address(self._scratch_bytes))
+
+    def _team(self, programs: int) -> int:
+        """Return how many threads a launch is worth."""
+        most = min(thread_count(), programs)
+        expected = self._seconds_a_program
+        if expected is None or most == 1:
+            return most
+        return most if expected * programs > _WORTH_SHARING else 1
+
+    def _learn(self, seconds: float) -> None:
+        """Take note of what a program cost; what disturbs a measurement makes it longer."""
+        known = self._seconds_a_program
+        self._seconds_a_program = seconds if known is None else min(seconds, 0.9 * known + 0.1 * seconds)
+
+
+@cache
+def _signature() -> Callable[[int], Callable[[Any, int], None]]:
+    return ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
+
+
+class HostDriver:
+    """The CPU; see `tiledsl.targets.driver.Driver`."""
+
+    name = "host"
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._allocated: dict[int, NDArray[np.uint8]] = {}
+        self._numbers = itertools.count(1)
+        self._events: dict[int, float] = {}
+
+    def devices(self) -> Sequence[DeviceInfo]:
+        """The one device."""
+        return [_device()]
+
+    def load(
+        self,
+        binary: bytes,
+        entry: str,
+        shared_bytes: int,
+        device: int = 0,
+        options: LaunchOptions = PLAIN_LAUNCH,
+    ) -> HostKernel:
+        """Link an object into this process; `shared_bytes` is the scratch memory of a thread."""
+        from tiledsl.targets.host.link import link
+
+        with self._lock:
+            code, address = link(binary, entry)
+        return HostKernel(code, address, shared_bytes)
+
+    def allocate(self, size: int, device: int = 0) -> int:
+        """Return the address of `size` new bytes."""
+        memory = np.empty(size + 64, np.uint8)
+        address = -(-memory.ctypes.data // 64) * 64
+        self._allocated[address] = memory
+        return address
+
+    def free(self, address: int, device: int = 0) -> None:
+        """Release what `allocate` returned."""
+        if self._allocated.pop(address, None) is None:
+            raise KernelError(f"expected an address that was allocated, found {address:#x}")
+
+    def copy_in(self, address: int, array: NDArray[Any], device: int = 0) -> None:
+        """Copy an array to allocated memory."""
+        ctypes.memmove(address, contiguous_address(array), array.nbytes)
+
+    def copy_out(self, array: NDArray[Any], address: int, device: int = 0) -> None:
+        """Copy allocated memory to an array."""
+        ctypes.memmove(contiguous_address(array), address, array.nbytes)
+
+    def synchronize(self, device: int = 0) -> None:
+        """Do nothing: a launch has ended when it returns."""
+
+    def create_stream(self, device: int = 0) -> int:
+        """Return a number."""
+        return next(self._numbers)
+
+    def destroy_stream(self, stream: int, device: int = 0) -> None:
+        """Do nothing."""
+
+    def record_event(self, stream: int = 0, device: int = 0) -> int:
+        """Note the time."""
+        event = next(self._numbers)
+        self._events[event] = time.perf_counter()
+        return event
+
+    def elapsed_ms(self, start: int, end: int, device: int = 0) -> float:
+        """Return the milliseconds between two events."""
+        return (self._events[end] - self._events[start]) * 1e3
+
+    def destroy_event(self, event: int, device: int = 0) -> None:
+        """Forget an event."""
+        del self._events[event]
+
+
+@cache
+def _device() -> DeviceInfo:
+    pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return DeviceInfo(
+        index=0,
+        name=platform.processor() or platform.machine(),
+        chip="host",
+        native=True,
+        memory_bytes=pages,
+        multiprocessors=os.cpu_count() or 1,
+        shared_bytes=pages,
+    )
+
+
+@cache
+def driver() -> Driver:
+    """Return the process's driver."""
+    return HostDriver()

@@ -1,0 +1,167 @@
+"""Turn a kernel over tiles into loops over scratch memory: the `machine` level of the host.
+
+The usual road would be linalg, bufferization and LLVM's vectorizer. Here every shape is static and a
+power of two, so the loops are written directly, with vectors of a few lanes inside: one pass decides
+which tiles are kept in memory (`plan`), the rest is computed in the nests that use it (`evaluate`).
+That gives code whose vectorization does not depend on what an alias analysis can prove, and costs
+milliseconds.
+
+Before: a `tile` module after the expansions: no `tile.cast`, `tile.floordiv`, `tile.floormod`.
+After: `machine` level. One function `<kernel>.program` runs one program and returns whether it
+failed; `<kernel>` runs many of them (`launch`). The kernel's private functions are gone.
+"""
+
+from __future__ import annotations
+
+from mlir import ir
+
+from tiledsl.dialects import tile
+from tiledsl.dialects.diagnostics import CompilerBug
+from tiledsl.dialects.types import pointee, shape_of
+from tiledsl.targets.host.arithmetic import mask_of
+from tiledsl.targets.host.body import Body, Program, lanes_in
+from tiledsl.targets.host.code import (
+    Code,
+    integer,
+    pointer_type,
+    stored_type,
+    value_type,
+    width_of,
+)
+from tiledsl.targets.host.control import lower_for, lower_if, lower_while
+from tiledsl.targets.host.cpu import Cpu
+from tiledsl.targets.host.evaluate import Evaluator
+from tiledsl.targets.host.index import Index
+from tiledsl.targets.host.lanes import Uniform
+from tiledsl.targets.host.launch import add_launcher
+from tiledsl.targets.host.memory import Place
+from tiledsl.targets.host.plan import Planner, is_computable
+
+
+def lower_programs(module: ir.Module, cpu: Cpu) -> None:
+    """Run the pass described above on `module`, in place."""
+    functions = [op for op in module.body.operations if op.operation.name == "func.func"]
+    kernels = [f for f in functions if "sym_visibility" not in f.operation.attributes]
+    if len(kernels) != 1:
+        raise CompilerBug(f"expected one public function, found {len(kernels)}")
+    combiners = {f.operation.attributes["sym_name"].value: f for f in functions}
+    scratch_bytes = _lower_kernel(module, kernels[0], combiners, cpu)
+    add_launcher(module, kernels[0], scratch_bytes)
+    for function in functions:
+        function.operation.erase()
+
+
+def _lower_kernel(
+    module: ir.Module, kernel: ir.OpView, combiners: dict[str, ir.OpView], cpu: Cpu
+) -> int:
+    """Build the function that runs one program; return the bytes of scratch memory it wants."""
+    old = kernel.operation.regions[0].blocks[0]
+    i32 = integer(32)
+    own = [value_type(argument.type) for argument in old.arguments]
+    types = [*own, *[i32] * 6, pointer_type(), pointer_type()]
+    name = kernel.operation.attributes["sym_name"].value
+    made = ir.Operation.create(
+        "func.func",
+        attributes={
+            "sym_name": ir.StringAttr.get(f"{name}.program"),
+            "function_type": ir.TypeAttr.get(ir.FunctionType.get(types, [integer(1)])),
+            "sym_visibility": ir.StringAttr.get("private"),
+            "llvm.linkage": ir.Attribute.parse("#llvm.linkage<internal>"),
+        },
+        regions=1,
+        ip=ir.InsertionPoint(module.body),
+    )
+    block = made.regions[0].blocks.append(*types, arg_locs=[ir.Location.unknown()] * len(types))
+    arguments = list(block.arguments)
+    program = Program(arguments[-8:-5], arguments[-5:-2], arguments[-2], arguments[-1])
+    plan = Planner(kernel).run()
+    body = Body(Code(block), cpu, plan, program, ir.InsertionPoint(block), combiners)
+    _set_arguments(body, kernel, old, arguments)
+    lower_block(body, old)
+    went_well = body.code.constant(integer(1), 0)
+    ir.Operation.create("func.return", operands=[went_well], ip=body.at)
+    return body.place()
+
+
+def _set_arguments(
+    body: Body, kernel: ir.OpView, old: ir.Block, arguments: list[ir.Value]
+) -> None:
+    attributes = kernel.operation.attributes
+    described = attributes["arg_attrs"] if "arg_attrs" in attributes else None
+    for i, argument in enumerate(old.arguments):
+        ones = -1
+        known = described[i] if described is not None else {}
+        if "tile.divisibility" in known:
+            divisor = known["tile.divisibility"].value
+            width = width_of(arguments[i].type)
+            ones = mask_of(width) & -(divisor & -divisor)
+        body.set_scalar(argument, Uniform(arguments[i], 0, ones))
+
+
+def lower_block(body: Body, block: ir.Block) -> None:
+    """Lower all ops of a block but for its terminator, which belongs to the op around."""
+    operations = list(block.operations)
+    for op in operations[:-1]:
+        _lower(body, op)
+
+
+def _lower(body: Body, op: ir.OpView) -> None:
+    name = op.operation.name
+    if is_computable(op):
+        for result in op.operation.results:
+            if result in body.plan.kept:
+                body.keep(op, result)
+        return
+    match name:
+        case "scf.for":
+            lower_for(body, op, lambda block: lower_block(body, block))
+        case "scf.while":
+            lower_while(body, op, lambda block: lower_block(body, block))
+        case "scf.if":
+            lower_if(body, op, lambda block: lower_block(body, block))
+        case _:
+            _lower_plain(body, op)
+
+
+def _lower_plain(body: Body, op: ir.OpView) -> None:
+    """Lower an op without regions that is not computed inside other nests."""
+    match op:
+        case tile.StoreOp():
+            _lower_store(body, op)
+        case tile.ProgramIdOp():
+            body.set_scalar(op.id, _count(body.program.ids[op.axis]))
+        case tile.NumProgramsOp():
+            body.set_scalar(op.count, _count(body.program.counts[op.axis]))
+        case tile.AssumeOp():
+            pass
+        case _:
+            _lower_scalar(body, op)
+
+
+def _count(value: ir.Value) -> Uniform:
+    """Return an i32 of the grid: never negative."""
+    return Uniform(value, 0, mask_of(31))
+
+
+def _lower_scalar(body: Body, op: ir.OpView) -> None:
+    operands = [body.scalar(operand) for operand in op.operation.operands]
+    _, evaluator = body.nest()
+    for result in op.operation.results:
+        lanes = evaluator.scalar_op(op, result, operands)
+        body.set_scalar(result, lanes)
+
+
+def _lower_store(body: Body, op: tile.StoreOp) -> None:
+    held = value_type(pointee(op.ptr.type))
+
+    def visit(evaluator: Evaluator, index: Index) -> None:
+        lanes = lanes_in(index)
+        value = evaluator.at(op.value, index)
+        mask = None if op.mask is None else evaluator.at(op.mask, index)
+        place = Place(evaluator.at(op.ptr, index), stored_type(held))
+        evaluator.memory.store(place, evaluator.to_memory(value, held, lanes), mask, lanes)
+
+    body.each(shape_of(op.ptr.type), body.lane_bits(held), visit)
+
+
+
