@@ -45,10 +45,26 @@ def insert_barriers(module: ir.Module) -> None:
     """Run the pass described above on `module`, in place."""
     layouts = Layouts(module)
     for kernel in kernels(module):
-        walk = _Walk(Accesses(kernel, layouts))
-        walk.block(body(kernel), State())
-        for op, memory in walk.barriers.items():
+        for op, memory in _needed(kernel, Accesses(kernel, layouts)).items():
             tgpu.BarrierOp.build(memory=memory, loc=op.location, ip=ir.InsertionPoint(op))
+
+
+def _needed(kernel: ir.OpView, accesses: Accesses) -> dict[ir.Operation, str]:
+    """Find the barriers, by the op that each stands before.
+
+    What a loop's later trips ask for may do for what its first trip asked for: a barrier is dropped
+    again if without it none is missing.
+    """
+    walk = _Walk(accesses)
+    walk.block(body(kernel), State())
+    needed = dict(walk.barriers)
+    for op in walk.barriers:
+        without = {other: memory for other, memory in needed.items() if other != op}
+        trial = _Walk(accesses, dict(without))
+        trial.block(body(kernel), State())
+        if trial.barriers == without:
+            needed = without
+    return needed
 
 
 @dataclass

@@ -197,32 +197,24 @@ def _split_tf32(op: tile.DotOp, table: Table[Any]) -> None:
         return
     before = ir.InsertionPoint(op.operation)
     attributes["precision"] = ir.StringAttr.get("tf32")
-    a, b = _parts(op.a, before), _parts(op.b, before)
+    (a, a_high, a_low), (b, b_high, b_low) = _parts(op.a, before), _parts(op.b, before)
     acc = op.acc
-    for left, right in ((a.low, b.high), (a.high, b.low)):
+    for left, right in ((a_low, b_high), (a_high, b_low)):
         acc = tile.DotOp.build(
             left, right, acc, results=[acc.type], precision="tf32",
             loc=op.operation.location, ip=before,
         ).result  # fmt: skip
-    for i, value in enumerate((a.whole, b.whole, acc)):
+    for i, value in enumerate((a, b, acc)):
         op.operation.operands[i] = value
 
 
-@dataclass(frozen=True)
-class _Parts:
-    """An f32 tile in parts that tf32 represents exactly.
+def _parts(value: ir.Value, ip: ir.InsertionPoint) -> list[ir.Value]:
+    """Split an f32 tile into parts that tf32 represents exactly: all there is, high and low.
 
     `high + low` is the value to tf32's precision squared, both 0 where it is not finite: there the
-    mixed products must not make a NaN of what is an infinity. `whole` is `high`, or what is not
-    finite itself.
+    mixed products must not make a NaN of what is an infinity. All there is is `high`, or what is
+    not finite itself.
     """
-
-    whole: ir.Value
-    high: ir.Value
-    low: ir.Value
-
-
-def _parts(value: ir.Value, ip: ir.InsertionPoint) -> _Parts:
     loc, type_ = value.location, value.type
     ints = like(type_, ir.IntegerType.get_signless(32))
     flags = like(type_, ir.IntegerType.get_signless(1))
@@ -241,6 +233,4 @@ def _parts(value: ir.Value, ip: ir.InsertionPoint) -> _Parts:
     low = op("arith.subf", value, high)
     # Twice a NaN is a quiet one, which cutting bits off does not turn into an infinity.
     whole = op("arith.select", finite, high, op("arith.addf", value, value))
-    return _Parts(
-        whole, op("arith.select", finite, high, zero), op("arith.select", finite, low, zero)
-    )
+    return [whole, op("arith.select", finite, high, zero), op("arith.select", finite, low, zero)]

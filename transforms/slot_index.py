@@ -97,7 +97,7 @@ def _maker(value: ir.Value) -> ir.Operation | None:
 
 def _modulo(value: ir.Value, slots: int, counter: ir.Value | None) -> Slot:
     """Bring a value to the form `(base + offset) mod slots`, with `counter` itself for a base."""
-    if value == counter:
+    if counter is not None and value == counter:
         return Slot(_COUNTER, 0, slots)
     known = constant_of(value)
     if known is not None:
