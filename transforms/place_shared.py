@@ -20,7 +20,7 @@ becomes
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from mlir import ir
 
@@ -31,6 +31,8 @@ from tiledsl.transforms.shared_plan import Lifetime, Placement, place
 from tiledsl.transforms.shared_uses import buffer_bytes, buffer_uses
 
 _SMALL_BYTES = 1024
+_ROOM = 4
+"""Programs that should fit side by side before sharing bytes within a loop pays."""
 _LOOPS = ("scf.for", "scf.while")
 
 
@@ -48,7 +50,13 @@ def place_shared(module: ir.Module, *, limit: int) -> None:
     for kernel in kernels(module):
         moments = _Moments.of(kernel)
         lifetimes = [moments.lifetime(alloc) for alloc in moments.allocs]
-        placement = place(lifetimes, _SMALL_BYTES)
+        apart = [
+            moments.through_loop(alloc, lifetime)
+            for alloc, lifetime in zip(moments.allocs, lifetimes, strict=True)
+        ]
+        placement = place(apart, _SMALL_BYTES)
+        if placement.bytes > limit // _ROOM:
+            placement = place(lifetimes, _SMALL_BYTES)
         if placement.bytes > limit:
             placement = place(lifetimes)
         if placement.bytes > limit:
@@ -130,3 +138,11 @@ class _Moments:
         if copied:
             last = next((moment for moment in self.idle if moment >= last), self.last)
         return Lifetime(first, last, buffer_bytes(alloc.buffer.type), alloc.alignment)
+
+    def through_loop(self, alloc: tgpu.AllocOp, lifetime: Lifetime) -> Lifetime:
+        """Stretch a lifetime to the whole of the innermost loop around the allocation."""
+        around = self.loops[alloc.operation]
+        if not around:
+            return lifetime
+        start, end = self.begin[around[-1]], self.end[around[-1]]
+        return replace(lifetime, start=start, end=max(end, lifetime.end))

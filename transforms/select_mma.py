@@ -55,11 +55,19 @@ _OLT = 4
 
 @dataclass(frozen=True)
 class Choice:
-    """An instruction for a dot: the element types that it takes, and the layouts."""
+    """An instruction for a dot.
+
+    Attributes:
+        instruction: The instruction.
+        types: The element types that it takes.
+        product: Its layouts over the tile and the warps.
+        copies: Warps that compute the same elements.
+    """
 
     instruction: Instruction
     types: tuple[str, str, str]
     product: Product
+    copies: int
 
 
 def select_mma(module: ir.Module, *, table: Table[Any], num_warps: int) -> None:
@@ -83,7 +91,7 @@ def _choose(graph: TileGraph, table: Table[Any], num_warps: int) -> list[tuple[t
     chained = {node for link in links for node in link}
     dots = _dots(graph)
     options: dict[Node, Sequence[Choice]] = {
-        node: list(_options(op, node in chained, table, num_warps)) for node, op in dots
+        node: _options(op, node in chained, table, num_warps) for node, op in dots
     }
     for link in links:
         options.update(_agree(*link, options))
@@ -109,22 +117,42 @@ def _agree(
     return {}
 
 
-def _options(op: tile.DotOp, chained: bool, table: Table[Any], num_warps: int) -> Iterator[Choice]:
-    """Give the instructions that fit a dot, best first."""
+def _options(op: tile.DotOp, chained: bool, table: Table[Any], num_warps: int) -> list[Choice]:
+    """Give the instructions that fit a dot, best first.
+
+    One that gives every warp something of its own comes before a better one that does not.
+    """
     shapes = [shape_of(value.type) for value in (op.a, op.b, op.acc)]
     (*_, m, k), (*_, n) = shapes[0], shapes[1]
     unsigned = op.a_unsigned or op.b_unsigned
+    found: list[Choice] = []
     for types in _types(op):
+        some: list[Choice] = []
         for instruction in table.matching(*types, op.precision, unsigned):
             fragments = instruction.fragments
             fits = m >= instruction.m and n >= instruction.n and k >= instruction.depth
-            if fits and fragments.acc.warps <= num_warps:
-                warps = share_warps(m, n, instruction, num_warps, chained)
-                a, b, acc = (
-                    fragments.tile(name, shape, warps)
-                    for name, shape in zip(("a", "b", "acc"), shapes, strict=True)
-                )
-                yield Choice(instruction, types, Product(a, b, acc))
+            if not fits or fragments.acc.warps > num_warps:
+                continue
+            warps = share_warps(m, n, instruction, num_warps, chained)
+            a, b, acc = (
+                fragments.tile(name, shape, warps)
+                for name, shape in zip(("a", "b", "acc"), shapes, strict=True)
+            )
+            copies = copies_of(m, n, instruction, warps)
+            some.append(Choice(instruction, types, Product(a, b, acc), copies))
+        found += sorted(some, key=lambda choice: choice.copies)
+    return found
+
+
+def _piece(m: int, n: int, instruction: Instruction, warps: tuple[int, int]) -> tuple[int, int]:
+    """Give the rows and columns that one warp computes."""
+    least = instruction.fragments.acc.warps
+    return max(instruction.m // least, m // warps[0]), max(instruction.n, n // warps[1])
+
+
+def copies_of(m: int, n: int, instruction: Instruction, warps: tuple[int, int]) -> int:
+    """Give how many warps compute each element of an m x n accumulator."""
+    return math.prod(_piece(m, n, instruction, warps)) * math.prod(warps) // (m * n)
 
 
 def share_warps(
@@ -135,17 +163,14 @@ def share_warps(
     As few as can be hold copies; then, unless rows only are wanted (`chained`), the piece of one
     warp has the least circumference, which is what it loads for each step along k.
     """
+
+    def cost(split: tuple[int, int]) -> tuple[int, int, int]:
+        around = -split[0] if chained else sum(_piece(m, n, instruction, split))
+        return copies_of(m, n, instruction, split), around, -split[0]
+
     least = instruction.fragments.acc.warps
-
-    def cost(along_m: int) -> tuple[int, int, int]:
-        rows = max(instruction.m // least, m // along_m)
-        columns = max(instruction.n, n // (warps // along_m))
-        copies = rows * columns * warps // (m * n)
-        return copies, -along_m if chained else rows + columns, -along_m
-
-    splits = [1 << i for i in range(warps.bit_length()) if least <= 1 << i]
-    along_m = min(splits, key=cost)
-    return along_m, warps // along_m
+    splits = [(1 << i, warps >> i) for i in range(warps.bit_length()) if least <= 1 << i]
+    return min(splits, key=cost)
 
 
 def _types(op: tile.DotOp) -> Iterator[tuple[str, str, str]]:
