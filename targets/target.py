@@ -1,8 +1,10 @@
-"""What a target is: a package that takes `tile` IR to code for its chips, and a driver to run it.
+"""What a target is: what takes `tile` IR to code for its chips, and a driver to run it.
 
-The packages `tiledsl.targets.host`, `.nvptx` and `.amdgpu` satisfy `Target` as modules. Everything
-but `driver` works on any machine, with no device and no vendor's library. `find` turns the name
-that a user writes into a target and a chip.
+The modules `tiledsl.targets.host.target`, `.nvptx.target` and `.amdgpu.target` satisfy `Target`
+(not the packages themselves: a package's `pipeline` and `driver` are its modules of those names,
+once somebody imports them). They import what they need when it is asked for. Everything but `driver`
+works on any machine, with no device and no vendor's library. `find` turns the name that a user
+writes into a target and a chip.
 """
 
 from __future__ import annotations
@@ -70,7 +72,7 @@ class Artifact:
 
 
 class Target(Protocol):
-    """One machine family."""
+    """One machine family; see the module's docstring."""
 
     NAME: str
 
@@ -96,8 +98,8 @@ _PACKAGES = ("host", "nvptx", "amdgpu")
 
 @cache
 def target(name: str) -> Target:
-    """Return the target package called `name`: "host", "nvptx" or "amdgpu"."""
-    return cast("Target", import_module(f"tiledsl.targets.{name}"))
+    """Return the target called `name`: "host", "nvptx" or "amdgpu"."""
+    return cast("Target", import_module(f"tiledsl.targets.{name}.target"))
 
 
 def find(name: str) -> tuple[Target, str]:
