@@ -4,10 +4,10 @@ A `DType` is one object a type, compared by identity. Names are NumPy's (`int32`
 Triton's other names are aliases; `signature` is the spelling of `tiledsl.specialize` ("i32"). MLIR
 does not know signedness; a `DType` does, so it goes with every value of the front end.
 
-Promotion is JAX's table with 64-bit types enabled and 32-bit defaults: a Python scalar is *weak*, it
-takes the other operand's type and may change its kind, never its width; an integer never widens a
-float; float16 with bfloat16 gives float32; an fp8 type meets no other float. Two functions are the
-table: `promote` for two types, `promote_weak` for a type and a Python scalar.
+Promotion is JAX's table with 64-bit types enabled and 32-bit defaults: a Python scalar is *weak*,
+it takes the other operand's type and may change its kind, never its width; an integer never widens
+a float; float16 with bfloat16 gives float32; an fp8 type meets no other float. Two functions are
+the table: `promote` for two types, `promote_weak` for a type and a Python scalar.
 
 No MLIR here: `tiledsl.language.types` gives the MLIR type of a `DType`.
 """
@@ -129,8 +129,8 @@ class DType:
 
 @cache
 def _float_max(dtype: DType) -> float:
-    info: Any = ml_dtypes.finfo(dtype.numpy)
-    return float(info.max)
+    finfo: Any = ml_dtypes.finfo  # untyped there
+    return float(finfo(dtype.numpy).max)
 
 
 class PointerType(DType):
