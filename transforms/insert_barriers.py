@@ -3,7 +3,8 @@
 Threads of a program run apart. If one writes shared memory and another reads or overwrites it, or
 the other way round, a barrier must stand between. The analysis walks the program with the accesses
 that may have happened since the last barrier, through branches and round loops until nothing
-changes; an access that conflicts with one of them gets a barrier just before it.
+changes; an access that conflicts with one of them gets a barrier just before it, or before the loop
+where only the first trip needs it.
 
 Two accesses of shared memory conflict if their bytes overlap, one writes, and not both of
 
@@ -114,6 +115,22 @@ class _Walk:
         return ends[0].joined(ends[1])
 
     def _for(self, op: ir.Operation, state: State) -> State:
+        """Walk a loop: what only its first trip waits for is waited for before it."""
+        if op in self.barriers:
+            state = state.after_barrier(self.barriers[op])
+        alone = _Walk(self.accesses, dict(self.barriers))
+        alone._trips(op, State(copies=state.copies))
+        entered = _Walk(self.accesses, dict(alone.barriers))
+        end = entered._trips(op, state)
+        more = dict(entered.barriers.items() - alone.barriers.items())
+        if more:
+            memory = "all" if "all" in more.values() else "shared"
+            self.barriers = {**alone.barriers, op: memory}
+            return self._trips(op, state.after_barrier(memory))
+        self.barriers = entered.barriers
+        return end
+
+    def _trips(self, op: ir.Operation, state: State) -> State:
         entry = state.entering(op)
         while True:
             end = self.block(op.regions[0].blocks[0], entry)

@@ -102,6 +102,15 @@ def test_a_loop_waits_for_its_last_trip():
     ]  # fmt: skip
 
 
+def test_what_only_the_first_trip_waits_for_is_waited_for_before_the_loop():
+    text = f"""{VALUES} {alloc("a")} {store("a")}
+      scf.for %i = %n to %n step %n : i32 {{ {load("a")} {load("a")} }}"""
+    module = module_of(text, "%n: i32")
+    assert run(module) == ["local_store", "barrier shared", "local_load", "local_load"]
+    kernel = module.body.operations[4]
+    assert "tgpu.barrier" in [op.operation.name for op in kernel.regions[0].blocks[0].operations]
+
+
 def test_a_branch_that_stores_is_waited_for_behind_it():
     text = f"""{VALUES} {alloc("a")}
       scf.if %c {{ {store("a")} }}
@@ -171,7 +180,9 @@ def test_a_pipeline_staged_in_registers_has_one_barrier_a_trip():
     body = slot("u", "a", "head") + load("u") + slot("v", "a", "tail") + store("v")
     prologue = slot("p0", "a", "c0") + store("p0") + slot("p1", "a", "c1") + store("p1")
     module = pipeline(body, prologue)
-    assert run(module)[2:] == ["barrier shared", "local_load", "local_store"]
+    before, *loop = run(module)[2:]
+    assert before == "barrier shared"
+    assert loop == ["local_load", "barrier shared", "local_store"]
     assert race(runs(module)) is None
 
 
