@@ -61,7 +61,7 @@ def _needed(kernel: ir.OpView, accesses: Accesses) -> dict[ir.Operation, str]:
     needed = dict(walk.barriers)
     for op in walk.barriers:
         without = {other: memory for other, memory in needed.items() if other != op}
-        trial = _Walk(accesses, dict(without))
+        trial = _Walk(accesses, dict(without), only_check=True)
         trial.block(body(kernel), State())
         if trial.barriers == without:
             needed = without
@@ -77,6 +77,8 @@ class _Walk:
 
     accesses: Accesses
     barriers: dict[ir.Operation, str] = field(default_factory=dict[ir.Operation, str])
+    only_check: bool = False
+    """Whether only the presence of all barriers is asked, not where the best place is."""
 
     def block(self, block: ir.Block, state: State) -> State:
         """Walk a block and give what may have happened at its end."""
@@ -118,6 +120,8 @@ class _Walk:
         """Walk a loop: what only its first trip waits for is waited for before it."""
         if op in self.barriers:
             state = state.after_barrier(self.barriers[op])
+        if self.only_check:
+            return self._trips(op, state)
         alone = _Walk(self.accesses, dict(self.barriers))
         alone._trips(op, State(copies=state.copies))
         entered = _Walk(self.accesses, dict(alone.barriers))
