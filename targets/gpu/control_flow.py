@@ -14,11 +14,11 @@ from mlir.dialects import scf
 from tiledsl.targets.gpu.lowering import Handler, Lowering
 
 
-def _parts(lowering: Lowering, olds: Sequence[ir.Value], like: Sequence[ir.Value]) -> list[ir.Value]:
+def _parts(
+    lowering: Lowering, olds: Sequence[ir.Value], like: Sequence[ir.Value]
+) -> list[ir.Value]:
     return [
-        part
-        for old, target in zip(olds, like, strict=True)
-        for part in lowering.parts(old, target)
+        part for old, target in zip(olds, like, strict=True) for part in lowering.parts(old, target)
     ]
 
 

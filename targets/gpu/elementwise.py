@@ -34,7 +34,7 @@ def _same_op(lowering: Lowering, op: Any) -> None:
     if made is None:
         made = ir.Operation.create(
             operation.name,
-            results=[lowering.types.of(result.type)],
+            results=[lowering.type_of(result)],
             operands=operands,
             attributes={name: operation.attributes[name] for name in operation.attributes},
         ).result
@@ -49,7 +49,7 @@ def _constant(lowering: Lowering, op: Any) -> None:
         if not isinstance(value, ir.DenseElementsAttr) or not value.is_splat:
             raise CompilerBug(f"expected a tile of one constant, found {op}")
         value = value.get_splat_value()
-    type_ = lowering.types.of(result.type)
+    type_ = lowering.type_of(result)
     element = element_of(result.type)
     if is_fp8(element):
         # The bits, as the element is held.

@@ -177,9 +177,7 @@ def concatenate(parts: Sequence[ir.Value]) -> ir.Value:
 
 def _append(first: ir.Value, second: ir.Value) -> ir.Value:
     """Return two vectors one after the other; `vector.shuffle` takes different sizes."""
-    return vector.shuffle(
-        first, second, list(range(registers_of(first) + registers_of(second)))
-    )
+    return vector.shuffle(first, second, list(range(registers_of(first) + registers_of(second))))
 
 
 # Bits.

@@ -25,10 +25,17 @@ from mlir.dialects import arith, llvm
 from tiledsl.dialects import tgpu
 from tiledsl.dialects.layouts import Layouts
 from tiledsl.targets.gpu import (
+    atomics,
     control_flow,
+    debug,
+    dot,
     elementwise,
     emit,
     memory,
+    reduce,
+    scan,
+    shape,
+    shared,
 )
 from tiledsl.targets.gpu.lowering import Handler, Lowering
 from tiledsl.targets.gpu.machine import Kernel, Machine
@@ -37,8 +44,15 @@ from tiledsl.transforms.kernels import kernels
 
 HANDLERS: dict[str, Handler] = {
     **elementwise.HANDLERS,
+    **shape.HANDLERS,
     **memory.HANDLERS,
+    **shared.HANDLERS,
+    **reduce.HANDLERS,
+    **scan.HANDLERS,
+    **dot.HANDLERS,
+    **atomics.HANDLERS,
     **control_flow.HANDLERS,
+    **debug.HANDLERS,
 }
 
 

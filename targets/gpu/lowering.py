@@ -10,6 +10,7 @@ A lowered value is a scalar, a vector of registers, or `Pointers`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from mlir import ir
@@ -59,6 +60,7 @@ class Lowering:
         self._forms = forms(op)
         self._values: dict[ir.Value, Lowered] = {}
         self._at_entry: dict[str, ir.Value] = {}
+        self._width: int | None = None
 
     # Values.
 
@@ -98,6 +100,20 @@ class Lowering:
     def layout(self, old: ir.Value) -> LinearLayout:
         """Return a tile's layout."""
         return self.types.layout(old.type)
+
+    def type_of(self, old: ir.Value) -> ir.Type:
+        """Return what type an op's result has now; within `on_vectors` scalars are vectors."""
+        type_ = self.types.of(old.type)
+        if self._width is None or isinstance(type_, ir.VectorType):
+            return type_
+        return emit.vector_of(self._width, type_)
+
+    @contextmanager
+    def on_vectors(self, registers: int) -> Iterator[None]:
+        """Lower scalar ops as ops on vectors of so many registers."""
+        self._width = registers
+        yield
+        self._width = None
 
     # Values that control flow carries.
 

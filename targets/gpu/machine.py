@@ -263,9 +263,7 @@ class Machine(Protocol):
         """Read `count` 8 x 8 matrices of 16-bit elements (`ldmatrix`): a word of each."""
         ...
 
-    def store_matrices(
-        self, shared: ir.Value, words: Sequence[ir.Value], transposed: bool
-    ) -> None:
+    def store_matrices(self, shared: ir.Value, words: Sequence[ir.Value], transposed: bool) -> None:
         """Write as many matrices as there are words (`stmatrix`)."""
         ...
 

@@ -23,6 +23,7 @@ from tiledsl.targets.gpu.machine import Machine
 _NSW = arith.IntegerOverflowFlags.nsw
 _NO_WRAP = arith.IntegerOverflowFlags.nsw | arith.IntegerOverflowFlags.nuw
 
+
 def thread_columns(layout: LinearLayout) -> tuple[int, ...]:
     """Return where each bit of the thread's number moves to: lane bits, then warp bits.
 
@@ -87,6 +88,18 @@ class Place:
             covered |= image
         assert total is not None  # some column is not zero
         return total
+
+    def mixed(self, columns: Sequence[int], constant: int) -> ir.Value | None:
+        """Return `linear(columns) ^ constant`, built at the entry; None for zero."""
+        first = self.linear(columns)
+        if not constant:
+            return first
+        key = (*columns, -constant)
+        if key not in self._linear:
+            with self.at_entry():
+                number = emit.i32(constant)
+                self._linear[key] = number if first is None else arith.xori(first, number)
+        return self._linear[key]
 
     def index(self, columns: Sequence[int], registers: IntArray, start: int = 0) -> ir.Value:
         """Return `start + (linear(columns) ^ registers[r])` for each register, a vector of i32."""

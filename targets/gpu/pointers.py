@@ -104,9 +104,7 @@ class Pointers:
             addresses = self.to(form).offsets
             assert addresses is not None  # SEPARATE has them
             dynamic = ir.DenseI32ArrayAttr.get([-(2**31)])
-            moved = llvm.getelementptr(
-                addresses.type, addresses, [by], dynamic, self.element, None
-            )
+            moved = llvm.getelementptr(addresses.type, addresses, [by], dynamic, self.element, None)
             return Pointers(form, None, moved, self.element, self.registers)
         offsets = by if form is Form.NARROW else widened(by)
         if self.offsets is not None:

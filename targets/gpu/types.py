@@ -53,9 +53,7 @@ class Types:
         found = self._known.get(type_)
         if found is None:
             element = in_register(element_of(type_))
-            found = (
-                vector_of(self.layout(type_).registers, element) if is_tile(type_) else element
-            )
+            found = vector_of(self.layout(type_).registers, element) if is_tile(type_) else element
             self._known[type_] = found
         return found
 

@@ -44,9 +44,7 @@ def native(chip: Chip) -> Conversions:
     return frozenset(floats | set(_TO_INTEGER))
 
 
-def cast(
-    chip: Chip, value: ir.Value, source: ir.Type, result: ir.Type, signed: bool
-) -> ir.Value:
+def cast(chip: Chip, value: ir.Value, source: ir.Type, result: ir.Type, signed: bool) -> ir.Value:
     """Return `value` as `result`; see `Machine.cast`."""
     name = str(result)
     if not signed and name.startswith("i"):
@@ -109,4 +107,3 @@ def _from_fp8(value: ir.Value, source: str, result: ir.Type) -> ir.Value:
 def _shaped(whole: ir.Value, count: int, like: ir.Value) -> ir.Value:
     """Return the first `count` registers, or the first alone where `like` is a scalar."""
     return emit.part(whole, 0, count) if emit.is_vector(like.type) else emit.extract(whole, 0)
-

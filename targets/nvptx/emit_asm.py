@@ -66,7 +66,10 @@ def _from_registers(words: Sequence[ir.Value], type_: ir.Type) -> ir.Value:
     """Return what `_to_registers` took apart."""
     bits = _word_bits(type_)
     if bits == 8:
-        words = [llvm.trunc(integer(8), word, ir.Attribute.parse("#llvm.overflow<none>")) for word in words]
+        words = [
+            llvm.trunc(integer(8), word, ir.Attribute.parse("#llvm.overflow<none>"))
+            for word in words
+        ]
     whole = emit.bitcast(emit.from_elements(words), emit.scalar_of(type_))
     return whole if emit.is_vector(type_) else emit.extract(whole, 0)
 

@@ -154,9 +154,7 @@ class NvptxMachine:
         """LLVM's load where it will do, else `ptx.load`."""
         pointer = address.pointer()
         if predicate is None and not (hints.cache or hints.eviction):
-            return llvm.load(
-                type_, pointer, alignment=alignment, volatile_=hints.volatile or None
-            )
+            return llvm.load(type_, pointer, alignment=alignment, volatile_=hints.volatile or None)
         if predicate is not None and other is None:
             other = emit.zero(type_)
         return ptx.LoadOp.build(
@@ -273,14 +271,10 @@ class NvptxMachine:
         name = f"llvm.nvvm.ldmatrix.sync.aligned.m8n8.x{count}{turn}.b16"
         return mma.call(name, [shared], integer(32), count)
 
-    def store_matrices(
-        self, shared: ir.Value, words: Sequence[ir.Value], transposed: bool
-    ) -> None:
+    def store_matrices(self, shared: ir.Value, words: Sequence[ir.Value], transposed: bool) -> None:
         """`stmatrix`."""
         turn = ".trans" if transposed else ""
-        intrinsic(
-            f"llvm.nvvm.stmatrix.sync.aligned.m8n8.x{len(words)}{turn}.b16", [shared, *words]
-        )
+        intrinsic(f"llvm.nvvm.stmatrix.sync.aligned.m8n8.x{len(words)}{turn}.b16", [shared, *words])
 
     def mma(
         self,

@@ -93,17 +93,13 @@ def table(chip: Chip) -> Table[MmaSync]:
     return Table(tuple(_rows(chip)))
 
 
-def call(
-    name: str, arguments: Sequence[ir.Value], result: ir.Type, count: int
-) -> list[ir.Value]:
+def call(name: str, arguments: Sequence[ir.Value], result: ir.Type, count: int) -> list[ir.Value]:
     """Call an intrinsic that returns `count` values of one type: a struct if more than one."""
     if count == 1:
         return [emit.intrinsic(name, arguments, result)]
     struct = ir.Type.parse(f"!llvm.struct<({', '.join([str(result)] * count)})>")
     made = emit.intrinsic(name, arguments, struct)
-    return [
-        llvm.extractvalue(result, made, ir.DenseI64ArrayAttr.get([i])) for i in range(count)
-    ]
+    return [llvm.extractvalue(result, made, ir.DenseI64ArrayAttr.get([i])) for i in range(count)]
 
 
 def multiply(

@@ -1,0 +1,129 @@
+"""Matrix products: instruction by instruction on slices of registers, or fused multiply-adds.
+
+`tgpu.mma`'s layouts keep each instruction's registers together and in a known order
+(`layout_mma`), so an operand of one instruction is a slice of the tile's vector. Instructions go
+along k outermost: those next to each other do not wait for each other's sums.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from mlir import ir
+from mlir.dialects import arith
+from mlir.dialects import math as math_dialect
+
+from tiledsl.dialects import tgpu
+from tiledsl.dialects.diagnostics import CompilerBug
+from tiledsl.dialects.layout_mma import Fragments, fma_operands
+from tiledsl.dialects.types import shape_of
+from tiledsl.targets.gpu import emit
+from tiledsl.targets.gpu.fp8 import to_f32
+from tiledsl.targets.gpu.lowering import Handler, Lowering, element_type
+from tiledsl.targets.gpu.shape import registers_between
+from tiledsl.targets.gpu.types import is_fp8
+
+
+@dataclass(frozen=True)
+class _Counts:
+    """How a thread's registers split into instructions.
+
+    Attributes:
+        batch: Products.
+        m: Instructions along m, of one product.
+        n: Along n.
+        k: Along k.
+    """
+
+    batch: int
+    m: int
+    n: int
+    k: int
+
+
+def _count(
+    op: tgpu.MmaOp, fragments: Fragments, a: ir.Value, b: ir.Value, acc: ir.Value
+) -> _Counts:
+    *batch, _, depth = shape_of(op.a.type)
+    products = batch[0] if batch else 1
+    k = depth * fragments.k_steps // fragments.a.shape[1]
+    held = {name: fragments.registers(name) for name in ("a", "b", "acc")}
+    m = emit.registers_of(a) // (products * k * held["a"])
+    n = emit.registers_of(b) // (products * k * held["b"])
+    if products * m * n * held["acc"] != emit.registers_of(acc):
+        raise CompilerBug(f"expected operands in layouts of {op.instruction}, found {op}")
+    return _Counts(products, m, n, k)
+
+
+def _mma(lowering: Lowering, op: tgpu.MmaOp) -> None:
+    table = lowering.machine.table
+    entry, fragments = table.entry(op.instruction), table.fragments(op.instruction)
+    a, b, acc = (lowering.value(v) for v in (op.a, op.b, op.acc))
+    counts = _count(op, fragments, a, b, acc)
+    size = {name: fragments.registers(name) for name in ("a", "b", "acc")}
+    unsigned: tuple[bool, bool] = (op.a_unsigned, op.b_unsigned)
+    if fragments.swapped:
+        unsigned = unsigned[::-1]
+
+    def piece(value: ir.Value, index: int, name: Any) -> ir.Value:
+        return emit.part(value, index * size[name], size[name])
+
+    total = counts.batch * counts.m * counts.n
+    sums = [piece(acc, i, "acc") for i in range(total)]
+    lefts = [piece(a, i, "a") for i in range(counts.batch * counts.m * counts.k)]
+    rights = [piece(b, i, "b") for i in range(counts.batch * counts.n * counts.k)]
+    for kk in range(counts.k):
+        for i in range(total):
+            row, column = divmod(i, counts.n)
+            product = row // counts.m
+            left = lefts[row * counts.k + kk]
+            right = rights[(product * counts.n + column) * counts.k + kk]
+            if fragments.swapped:
+                left, right = right, left
+            sums[i] = lowering.machine.mma(entry, left, right, sums[i], unsigned)
+    lowering.define(op.result, emit.concatenate(sums))
+
+
+def _fma_dot(lowering: Lowering, op: tgpu.FmaDotOp) -> None:
+    layout = lowering.layout(op.acc)
+    depth = shape_of(op.a.type)[-1]
+    wanted = fma_operands(layout, depth)
+    acc = lowering.value(op.acc)
+    kept = emit.scalar_of(acc.type)
+    # Products are summed in f32 at least; f16 and bf16 are rounded once, at the end.
+    summed = ir.F32Type.get() if emit.width_of(kept) < 32 else kept
+    a = _operand(lowering, op.a, wanted.a, summed, op.a_unsigned, op)
+    b = _operand(lowering, op.b, wanted.b, summed, op.b_unsigned, op)
+    if summed != kept:
+        acc = arith.extf(emit.resized(acc.type, summed), acc)
+    for i in range(depth):
+        x = emit.shuffle(a, wanted.a_row * depth + i)
+        y = emit.shuffle(b, wanted.b_column * depth + i)
+        if isinstance(summed, ir.IntegerType):
+            acc = arith.addi(arith.muli(x, y), acc)
+        else:
+            acc = math_dialect.fma(x, y, acc)
+    if summed != kept:
+        acc = arith.truncf(emit.resized(acc.type, kept), acc)
+    lowering.define(op.result, acc)
+
+
+def _operand(
+    lowering: Lowering, old: ir.Value, layout: Any, summed: ir.Type, unsigned: bool, op: Any
+) -> ir.Value:
+    """Return an operand's registers in the order of `layout`, in the type that sums are in."""
+    order = registers_between(lowering.layout(old), layout, op)
+    value = emit.shuffle(lowering.value(old), order)
+    source = element_type(old)
+    if is_fp8(source):
+        value, source = to_f32(value, source), ir.F32Type.get()
+    wanted = emit.resized(value.type, summed)
+    if source == summed:
+        return value
+    if isinstance(summed, ir.IntegerType):
+        return arith.extui(wanted, value) if unsigned else arith.extsi(wanted, value)
+    return arith.extf(wanted, value)
+
+
+HANDLERS: dict[str, Handler] = {"tgpu.mma": _mma, "tgpu.fma_dot": _fma_dot}

@@ -1,0 +1,109 @@
+"""Reductions within a warp: a tree over each thread's registers, then butterflies between lanes.
+
+`plan_reduction` says which registers and lanes hold what is to be combined. After a butterfly both
+lanes hold the same, bit by bit: a well-known kind is commutative in its bits, and a general function
+gets its arguments in the order of the axis in both lanes. So the result is the same in every thread
+that holds it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tiledsl.dialects import tgpu, tile
+from tiledsl.dialects.diagnostics import CompilerBug
+from tiledsl.dialects.layout_f2 import IntArray
+from tiledsl.dialects.layout_reduce import LaneStep, ReductionPlan, plan_reduction
+from tiledsl.dialects.types import is_tile
+from tiledsl.targets.gpu import emit
+from tiledsl.targets.gpu.combine import Combine, Values
+from tiledsl.targets.gpu.lowering import Handler, Lowering
+from tiledsl.targets.gpu.place import Place
+from tiledsl.targets.gpu.shape import registers_between
+from tiledsl.targets.gpu.shuffle import shuffle_xor
+from tiledsl.transforms.ordered import is_ordered
+
+
+def _reduce(lowering: Lowering, op: tile.ReduceOp) -> None:
+    plan = _plan(lowering, op)
+    if plan.cross_warp is not None:
+        raise CompilerBug(f"expected a reduction within a warp, found {op}")
+    for result, value in zip(op.results_, _within_warp(lowering, op, plan), strict=True):
+        if not is_tile(result.type):
+            lowering.define(result, emit.extract(value, 0))
+            continue
+        order = registers_between(plan.layout, lowering.layout(result), op)
+        lowering.define(result, emit.shuffle(value, order))
+
+
+def _partial_reduce(lowering: Lowering, op: tgpu.PartialReduceOp) -> None:
+    plan = _plan(lowering, op)
+    if plan.cross_warp is None:
+        raise CompilerBug(f"expected a reduction across warps, found {op}")
+    for result, value in zip(op.results_, _within_warp(lowering, op, plan), strict=True):
+        order = registers_between(plan.cross_warp.partial, lowering.layout(result), op)
+        lowering.define(result, emit.shuffle(value, order))
+
+
+def _plan(lowering: Lowering, op: Any) -> ReductionPlan:
+    layout = lowering.layout(op.sources[0])
+    if not op.kind and not is_ordered(layout, op.axis):
+        raise CompilerBug(f"expected a layout ordered along axis {op.axis} in {op}")
+    return plan_reduction(layout, op.axis)
+
+
+def _within_warp(lowering: Lowering, op: Any, plan: ReductionPlan) -> Values:
+    """Return each source's reduction over registers and lanes, in the result's registers."""
+    combine = Combine(lowering, op.combine)
+    values = [lowering.value(source) for source in op.sources]
+    values = combine_groups(combine, values, plan.register_groups)
+    for step in plan.lane_steps:
+        values = _butterfly(lowering.place, combine, values, step, ordered=not op.kind)
+    return values
+
+
+def combine_groups(combine: Combine, values: Values, groups: IntArray) -> Values:
+    """Return register i as the combination of the registers `groups[i]`, in their order."""
+    if groups.shape[1] == 1:
+        return [emit.shuffle(value, groups[:, 0]) for value in values]
+    # One op a level of the tree: all left halves in one vector, all right halves in another.
+    left, right = groups[:, 0::2], groups[:, 1::2]
+    values = combine(
+        [emit.shuffle(value, left.ravel()) for value in values],
+        [emit.shuffle(value, right.ravel()) for value in values],
+    )
+    count, width = left.shape
+    while width > 1:
+        width //= 2
+        evens, odds = list(range(0, 2 * count * width, 2)), list(range(1, 2 * count * width, 2))
+        values = combine(
+            [emit.shuffle(value, evens) for value in values],
+            [emit.shuffle(value, odds) for value in values],
+        )
+    return values
+
+
+def _butterfly(
+    place: Place, combine: Combine, values: Values, step: LaneStep, *, ordered: bool
+) -> Values:
+    registers = range(emit.registers_of(values[0]))
+    other = [
+        shuffle_xor(
+            place, emit.shuffle(v, [r ^ step.register_mask for r in registers]), step.lane_mask
+        )
+        for v in values
+    ]
+    if not ordered:
+        return combine(values, other)
+    # The lane whose bit is clear holds the earlier part of the axis.
+    earlier = place.is_clear(step.lane_mask)
+    assert earlier is not None  # a step has a mask
+    firsts = [emit.select(earlier, a, b) for a, b in zip(values, other, strict=True)]
+    seconds = [emit.select(earlier, b, a) for a, b in zip(values, other, strict=True)]
+    return combine(firsts, seconds)
+
+
+HANDLERS: dict[str, Handler] = {
+    "tile.reduce": _reduce,
+    "tgpu.partial_reduce": _partial_reduce,
+}
