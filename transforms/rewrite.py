@@ -73,3 +73,10 @@ def sink(op: ir.Operation) -> None:
 def terminator(block: ir.Block) -> ir.Operation:
     """Give the last op of a block."""
     return block.operations[len(block.operations) - 1].operation
+
+
+def attributes_of(op: ir.Operation) -> dict[str, ir.Attribute]:
+    """Give an op's attributes by name."""
+    attributes = cast("Any", op.attributes)
+    found = [cast("ir.NamedAttribute", attributes[i]) for i in range(len(attributes))]
+    return {named.name: named.attr for named in found}

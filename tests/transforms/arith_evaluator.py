@@ -70,13 +70,14 @@ def _run(functions: dict[str, Any], name: str, arguments: Sequence[Array]) -> li
             callee = str(op.operation.attributes["callee"])[1:]
             results = _run(functions, callee, operands)
         else:
-            results = [_evaluate(op, operands)]
+            results = [evaluate(op, operands)]
         for result, array in zip(op.operation.results, results, strict=True):
             values[result] = array
     raise AssertionError("a function ends in a return")
 
 
-def _evaluate(op: ir.OpView, operands: list[Array]) -> Array:
+def evaluate(op: ir.OpView, operands: list[Array]) -> Array:
+    """Give the result of one elementwise op, or of a constant."""
     kind = op.operation.name
     to = dtype_of(op.operation.results[0].type)
     if kind == "arith.constant":
