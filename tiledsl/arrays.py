@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import sys
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, NamedTuple
@@ -136,7 +137,7 @@ def _read_numpy(value: np.ndarray[Any, Any]) -> Argument | None:
 
 
 def _torch_reader() -> Callable[[Any], Argument | None]:
-    import torch  # the caller passed a torch tensor, so it is there
+    torch: Any = sys.modules["torch"]
 
     names = {
         getattr(torch, spelled): name
@@ -226,9 +227,10 @@ def _choose(kind: type) -> Reader | None:
     """Return the reader for a Python type seen for the first time."""
     if issubclass(kind, np.generic):
         return _read_numpy_scalar
-    for base, reader in ((np.ndarray, _read_numpy), (int, _read_int), (float, _read_float)):
+    bases: tuple[type, ...] = (np.ndarray, int, float)
+    for base in bases:
         if issubclass(kind, base):
-            return reader
+            return _readers[base]
     if _is_torch_tensor(kind):
         return _torch_reader()
     if hasattr(kind, "__cuda_array_interface__"):
@@ -285,7 +287,8 @@ def host_memory(value: object) -> HostMemory:
     tensor, _capsule = _dl_tensor(value)
     size = tensor.bits // 8
     shape = [tensor.shape[i] for i in range(tensor.ndim)]
-    strides, dense = [], size
+    strides: list[int] = []
+    dense = size
     for n in reversed(shape):
         strides.insert(0, dense)
         dense *= n

@@ -19,10 +19,9 @@ import os
 import struct
 import tempfile
 from collections.abc import Mapping
+from importlib.metadata import version as installed
 from pathlib import Path
 from typing import cast
-
-from llvmlite import __version__ as llvmlite_version
 
 _MAGIC = b"tiledsl1"
 _HEAD = struct.Struct("<8s32sQ")
@@ -126,7 +125,7 @@ def version() -> str:
     Hashing the sources (about 10 ms, once a process) means that a change of a pass is never hidden
     by an old entry.
     """
-    digest = hashlib.sha256(llvmlite_version.encode())
+    digest = hashlib.sha256(installed("llvmlite").encode())
     root = Path(__file__).parent
     for path in sorted(root.rglob("*.py"), key=str):
         digest.update(path.read_bytes())

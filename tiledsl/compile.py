@@ -210,7 +210,7 @@ def _compile(
         start = time.perf_counter()
         module = trace(request)
         timings("trace", module, time.perf_counter() - start)
-        tile_ir = module.operation.get_asm(enable_debug_info=True)
+        tile_ir = str(module.operation.get_asm(enable_debug_info=True))
         if dumper is not None:
             dumper("trace", module, 0.0)
             observers.append(dumper)

@@ -229,7 +229,8 @@ class _Walker:
                 continue
             self._put("name", name)
             self.visit(value)
-            snapshot = repr(cast("Any", value)) if isinstance(value, _CONTAINERS) else None
+            mutable = isinstance(value, _CONTAINERS)
+            snapshot = repr(cast("object", value)) if mutable else None
             self.watched.append(Watched(look, value, snapshot))
 
     def _put_code(self, code: types.CodeType) -> None:
@@ -267,7 +268,7 @@ def _captured(function: types.FunctionType) -> Iterator[tuple[str, Callable[[], 
         yield name, functools.partial(getattr, cell, "cell_contents")
     space = function.__globals__
     builtins: Any = space.get("__builtins__", {})
-    known: Mapping[str, object] = builtins if isinstance(builtins, dict) else vars(builtins)
+    known = cast("Mapping[str, object]", builtins if isinstance(builtins, dict) else vars(builtins))
     for name in _global_names(function.__code__):
         if name in space or name not in known:
             yield name, functools.partial(space.__getitem__, name)

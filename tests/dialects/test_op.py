@@ -60,7 +60,7 @@ func.func @k(%ptr: !tile.ptr<f32>, %ptrs: {P}, %mask: {M}, %v: {V}, %i: {I}, %s:
 
 
 def good() -> str:
-    lines = GOOD.splitlines()
+    lines = list[str](GOOD.splitlines())
     constant = next(line for line in lines if "%24 =" in line)
     lines.remove(constant)
     lines.insert(next(i for i, line in enumerate(lines) if "%23 =" in line), constant)
@@ -107,7 +107,7 @@ def test_irdl_rejects_a_missing_attribute_and_a_wrong_result_type() -> None:
         'func.func @k() { %0 = "tile.program_id"() : () -> i32 return }',
         'func.func @k() { %0 = "tile.program_id"() {axis = 0} : () -> i64 return }',
     ):
-        with pytest.raises(ir.MLIRError):
+        with pytest.raises(Exception, match="Unable to parse"):
             parse(text)
 
 

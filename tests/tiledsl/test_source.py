@@ -41,7 +41,7 @@ def test_closures_and_defaults_count() -> None:
 
 
 def test_lambdas_of_one_line_differ() -> None:
-    pair = [lambda x: x + 1, lambda x: x + 2]
+    pair: list[Callable[[int], int]] = [lambda x: x + 1, lambda x: x + 2]
     assert reach(pair[0]).digest != reach(pair[1]).digest
 
 
