@@ -5,13 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from tiledsl.dialects.contracts import LLVM, MACHINE
+from tiledsl.dialects.contracts import LLVM, MACHINE, TGPU, TILE
 from tiledsl.targets.gpu.lower_to_machine import lower_to_machine
-from tiledsl.targets.nvptx.chips import chip as find_chip
+from tiledsl.targets.nvptx import arithmetic, casts, mma
+from tiledsl.targets.nvptx.chips import Chip
 from tiledsl.targets.nvptx.emit_asm import emit_asm
 from tiledsl.targets.nvptx.lower import NvptxMachine
 from tiledsl.targets.target import Options
+from tiledsl.transforms.assign_layouts import assign_layouts
+from tiledsl.transforms.expand_casts import expand_casts
+from tiledsl.transforms.expand_math import expand_math
+from tiledsl.transforms.insert_barriers import insert_barriers
+from tiledsl.transforms.place_shared import place_shared
+from tiledsl.transforms.promote_floats import promote_floats
 from tiledsl.transforms.run import Step, upstream
+from tiledsl.transforms.select_mma import select_mma
+from tiledsl.transforms.share_conversions import share_conversions
+from tiledsl.transforms.simplify import simplify
+from tiledsl.transforms.swizzle_shared import swizzle_shared
 
 _TO_LLVM = (
     "convert-scf-to-cf,convert-vector-to-llvm,convert-math-to-llvm,convert-arith-to-llvm,"
@@ -19,9 +30,48 @@ _TO_LLVM = (
 )
 
 
-def machine_steps(chip: str, options: Options) -> Sequence[Step]:
+def passes(chip: Chip, options: Options) -> Sequence[Step]:
+    """Return the passes from the `tile` level to the `llvm` level."""
+    return [*tile_steps(chip), *tgpu_steps(chip, options), *machine_steps(chip, options)]
+
+
+def tile_steps(chip: Chip) -> Sequence[Step]:
+    """Return the passes that say what the kernel means in what the chip computes with."""
+    return [
+        Step(simplify, TILE),
+        # Types first: which functions and casts are left to expand depends on them.
+        Step(partial(promote_floats, native=arithmetic.float_types(chip)), TILE),
+        Step(
+            partial(
+                expand_math, native=arithmetic.NATIVE, approximate=arithmetic.APPROXIMATE
+            ),
+            TILE,
+        ),
+        Step(partial(expand_casts, native=casts.native(chip)), TILE),
+        Step(simplify, TILE),
+    ]
+
+
+def tgpu_steps(chip: Chip, options: Options) -> Sequence[Step]:
+    """Return the passes that spread tiles over threads and plan shared memory."""
+    warps = options.num_warps
+    matrices = {"matrix_loads": chip.ldmatrix, "matrix_stores": chip.stmatrix}
+    return [
+        # Matrix instructions first: layouts follow from their fragments.
+        Step(partial(select_mma, table=mma.table(chip), num_warps=warps), TILE),
+        Step(partial(assign_layouts, num_warps=warps, warp_size=chip.warp_size), TGPU),
+        Step(partial(share_conversions, **matrices), TGPU),
+        # All readers and writers of a buffer are known: choose what has no bank conflicts.
+        Step(partial(swizzle_shared, **matrices), TGPU),
+        # Barriers follow placement, because buffers may share bytes.
+        Step(partial(place_shared, limit=chip.shared_bytes), TGPU),
+        Step(insert_barriers, TGPU),
+    ]
+
+
+def machine_steps(chip: Chip, options: Options) -> Sequence[Step]:
     """Return the passes from `tgpu` with shared memory placed to `llvm`."""
-    machine = NvptxMachine(find_chip(chip), options.max_registers)
+    machine = NvptxMachine(chip, options.max_registers)
     return [
         Step(partial(lower_to_machine, machine=machine), MACHINE),
         # Assembly last: until here every instruction has a name.

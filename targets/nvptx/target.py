@@ -1,0 +1,44 @@
+"""The NVIDIA target: what `tiledsl.targets.target.Target` asks for, each part loaded when used."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from tiledsl.targets.nvptx.chips import CHIPS
+
+if TYPE_CHECKING:
+    from mlir import ir
+
+    from tiledsl.targets.driver import Driver
+    from tiledsl.targets.target import Artifact, Options
+    from tiledsl.transforms.run import Step
+
+NAME = "nvptx"
+
+
+def chips() -> Sequence[str]:
+    """Return the names of the chips that this target compiles for."""
+    return tuple(CHIPS)
+
+
+def pipeline(chip: str, options: Options) -> Sequence[Step]:
+    """Return the passes from the `tile` level to the `llvm` level."""
+    from tiledsl.targets.nvptx.chips import chip as find_chip
+    from tiledsl.targets.nvptx.pipeline import passes
+
+    return passes(find_chip(chip), options)
+
+
+def assemble(module: ir.Module, chip: str, options: Options) -> Artifact:
+    """Turn a module at the `llvm` level into PTX and, where ptxas is found, machine code."""
+    from tiledsl.targets.nvptx.assemble import assemble as assemble_module
+
+    return assemble_module(module, chip, options)
+
+
+def driver() -> Driver:
+    """Return the CUDA driver, without touching hardware."""
+    from tiledsl.targets.nvptx.driver import driver as cuda_driver
+
+    return cuda_driver()
