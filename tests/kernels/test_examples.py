@@ -1,0 +1,173 @@
+"""The examples' functions over ragged shapes and types against float64, and their code for every chip."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tiledsl as tile
+from examples import ex01_vector_add as ex01
+from examples import ex02_softmax as ex02
+from examples import ex03_layer_norm as ex03
+from examples import ex04_matmul as ex04
+from examples import ex05_attention as ex05
+from tests.kernels.oracle import Array, cast, check_equal, ordinary
+
+HALF, BRAIN, SINGLE = tile.float16, tile.bfloat16, tile.float32
+TOLERANCE = {HALF: 2e-3, BRAIN: 2e-2, SINGLE: 2e-5}
+"""A few units in the last place of results about 1."""
+
+
+def wide(array: Array) -> Array:
+    return array.astype(np.float64)
+
+
+@pytest.mark.parametrize("dtype", [HALF, BRAIN, SINGLE, tile.float64, tile.int32], ids=str)
+def test_vector_add_is_numpys(place: str, dtype: tile.DType) -> None:
+    for n in (1, 7, 1024, 98_765):
+        x, y = ordinary(dtype, n, 1, 10), ordinary(dtype, n, 2, 10)
+        check_equal(ex01.vector_add(x, y), (x + y).astype(dtype.numpy), f"{n}")
+
+
+@pytest.mark.parametrize("dtype", [HALF, BRAIN, SINGLE], ids=str)
+def test_softmax_of_ragged_rows(place: str, dtype: tile.DType) -> None:
+    for rows, columns in ((1, 1), (3, 7), (5, 256), (4, 781), (2, 5000)):
+        x = ordinary(dtype, rows * columns, 3, 5).reshape(rows, columns)
+        e = np.exp(wide(x) - wide(x).max(1, keepdims=True))
+        result = wide(ex02.softmax(x))
+        np.testing.assert_allclose(result, e / e.sum(1, keepdims=True), atol=TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("dtype", [HALF, BRAIN, SINGLE], ids=str)
+def test_layer_norm_of_long_and_short_rows(place: str, dtype: tile.DType) -> None:
+    for rows, columns in ((1, 1), (3, 255), (4, 1024), (2, 3000)):
+        x = cast(wide(ordinary(dtype, rows * columns, 4)) + 2, dtype).reshape(rows, columns)
+        weight, bias = ordinary(dtype, columns, 5), ordinary(dtype, columns, 6)
+        out, mean, rstd = ex03.layer_norm(x, weight, bias)
+        centered = wide(x) - wide(x).mean(1, keepdims=True)
+        deviation = np.sqrt((centered**2).mean(1, keepdims=True) + 1e-5)
+        np.testing.assert_allclose(mean, wide(x).mean(1), atol=1e-5)
+        np.testing.assert_allclose(rstd, 1 / deviation[:, 0], rtol=1e-4)
+        expected = centered / deviation * wide(weight) + wide(bias)
+        tolerance = 8 * TOLERANCE[dtype]
+        np.testing.assert_allclose(wide(out), expected, atol=tolerance, rtol=tolerance)
+
+
+@pytest.mark.parametrize("fused", [False, True], ids=["plain", "fused"])
+@pytest.mark.parametrize("dtype", [HALF, BRAIN, SINGLE], ids=str)
+def test_matmul_of_ragged_matrices(place: str, dtype: tile.DType, fused: bool) -> None:
+    for m, n, k in ((1, 1, 1), (128, 128, 64), (130, 70, 100)):
+        a, b = ordinary(dtype, m * k, 7).reshape(m, k), ordinary(dtype, k * n, 8).reshape(k, n)
+        bias = ordinary(dtype, n, 9) if fused else None
+        expected = wide(a) @ wide(b)
+        if bias is not None:
+            shifted = expected + wide(bias)
+            expected = 0.5 * shifted * (1 + np.vectorize(math.erf)(shifted / math.sqrt(2)))
+        size = np.abs(wide(a)) @ np.abs(wide(b)) + 1
+        error = np.abs(wide(ex04.multiply(a, b, bias, block=(64, 64, 32))) - expected) / size
+        assert error.max() < TOLERANCE[dtype]
+        transposed = ex04.multiply(
+            np.asfortranarray(a), np.asfortranarray(b), bias, block=(64, 64, 32)
+        )
+        assert (np.abs(wide(transposed) - expected) / size).max() < TOLERANCE[dtype]
+
+
+@pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
+@pytest.mark.parametrize("dtype", [HALF, BRAIN, SINGLE], ids=str)
+def test_attention_of_ragged_lengths(place: str, dtype: tile.DType, causal: bool) -> None:
+    for heads, length, d in ((1, 1, 16), (2, 64, 32), (1, 200, 64)):
+        q, k, v = (
+            ordinary(dtype, heads * length * d, s).reshape(heads, length, d) for s in (1, 2, 3)
+        )
+        result = ex05.attention(q, k, v, causal)
+        np.testing.assert_allclose(
+            wide(result), ex05.reference(q, k, v, causal), atol=5 * TOLERANCE[dtype]
+        )
+
+
+# --- every chip ----------------------------------------------------------------------------------
+
+NVIDIA = ("sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_120")
+AMD = ("gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1151", "gfx1200", "gfx1201")
+_STRIDES = {
+    "stride_am": "i32:16", "stride_ak": "1", "stride_bk": "i32:16", "stride_bn": "1",
+    "stride_cm": "i32:16", "stride_cn": "1",
+}  # fmt: skip
+KERNELS: dict[str, tuple[Any, dict[str, str], dict[str, Any]]] = {
+    "vector add": (
+        ex01.add, {"x": "*fp32:16", "y": "*fp32:16", "out": "*fp32:16", "n": "i32"}, {"BLOCK": 1024},
+    ),
+    "softmax": (
+        ex02.softmax_row,
+        {"x": "*fp16:16", "out": "*fp16:16", "row_stride": "i32:16", "columns": "i32"},
+        {"BLOCK": 1024},
+    ),
+    "layer norm": (
+        ex03.layer_norm_row,
+        {
+            **dict.fromkeys(("x", "weight", "bias", "out"), "*bf16:16"),
+            "mean_out": "*fp32:16", "rstd_out": "*fp32:16",
+            "stride": "i32:16", "columns": "i32", "eps": "fp32",
+        },
+        {"BLOCK": 1024},
+    ),
+    "matmul": (
+        ex04.matmul,
+        {
+            **dict.fromkeys(("a", "b", "c", "bias"), "*fp16:16"),
+            **dict.fromkeys("MNK", "i32"),
+            **_STRIDES,
+        },
+        {"FUSED": True, "BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 32},
+    ),
+    "attention": (
+        ex05.attention_forward,
+        {
+            **dict.fromkeys(("q", "k", "v", "out"), "*bf16:16"),
+            "stride_head": "i32:16", "length": "i32", "scale": "fp32",
+        },
+        {"CAUSAL": True, "BLOCK_Q": 64, "BLOCK_K": 64, "D": 64},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("chip", ["host", *NVIDIA, *AMD])
+@pytest.mark.parametrize("name", KERNELS)
+def test_every_example_compiles_for_every_chip(name: str, chip: str) -> None:
+    kernel, signature, constants = KERNELS[name]
+    compiled = tile.compile(kernel, signature, constants, target=chip, num_warps=4, num_stages=2)
+    levels = list(compiled.asm)
+    if chip == "host":
+        assert levels[0] == "tile"
+        return
+    last = ["ptx"] if chip.startswith("sm_") else ["amdgcn", "hsaco"]
+    assert [
+        level for level in ["tile", "tgpu", "machine", "llvm", *last] if level not in levels
+    ] == []
+    if compiled.resources.spills is not None:
+        assert compiled.resources.spills == 0
+    if chip.startswith("gfx"):
+        code = compiled.asm["hsaco"]
+        assert isinstance(code, bytes)
+        assert code.startswith(b"\x7fELF")
+    if name == "matmul":
+        check_matrix_code(chip, compiled.asm)
+
+
+def check_matrix_code(chip: str, asm: Any) -> None:
+    """Check that a product uses matrix instructions, fed by wide shared-memory reads."""
+    if chip.startswith("sm_"):
+        text = asm["ptx"]
+        assert "mma.sync" in text
+        assert "ldmatrix" in text
+    else:
+        text = asm["amdgcn"]
+        assert ("v_mfma" if chip.startswith("gfx9") else "v_wmma") in text
+        assert "ds_read_b128" in text or "ds_load_b128" in text
+
+
+@pytest.mark.parametrize("module", [ex01, ex02, ex03, ex04, ex05], ids=lambda m: m.__name__)
+def test_the_examples_run_as_they_are(place: str, module: Any, capsys: Any) -> None:
+    module.main()
+    assert capsys.readouterr().out.strip()
