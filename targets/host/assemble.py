@@ -8,10 +8,10 @@ from mlir.dialects import llvm
 from tiledsl.targets.host.cpu import host_cpu
 from tiledsl.targets.host.launch import KINDS, SCRATCH_BYTES
 from tiledsl.targets.llvm_codegen import Machine, optimize_and_emit
-from tiledsl.targets.target import Artifact, Options
+from tiledsl.targets.target import Artifact
 
 
-def assemble(module: ir.Module, chip: str, options: Options) -> Artifact:
+def assemble(module: ir.Module) -> Artifact:
     """Turn a module at the `llvm` level into an object."""
     cpu = host_cpu()
     launched = next(op for op in module.body.operations if KINDS in op.operation.attributes)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from mlir import ir
 
 from tiledsl.dialects.types import is_tile, shape_of
-from tiledsl.targets.host.code import Code, integer, size_of, stored_type, value_type, width_of
+from tiledsl.targets.host.code import Code, integer, pointer_type, size_of, stored_type, value_type, width_of
 from tiledsl.targets.host.cpu import Cpu
 from tiledsl.targets.host.evaluate import Buffer, Evaluator
 from tiledsl.targets.host.index import Index, lane_bits, log2
@@ -51,6 +51,9 @@ class Body:
         program: What the program is given.
         at: Where code goes.
         combiners: The combine functions by name.
+        module: Where global constants go.
+        needs_leave: Whether a call of `debug.LEAVE` was emitted.
+        lower_block: Lowers all ops of a block at `at`, but for its terminator.
         arena: Scratch memory.
     """
 
@@ -60,9 +63,13 @@ class Body:
     program: Program
     at: ir.InsertionPoint
     combiners: dict[str, ir.OpView]
+    lower_block: Callable[[Body, ir.Block], None]
+    module: ir.Module
     arena: Arena = field(default_factory=Arena)
+    needs_leave: bool = False
     _scalars: dict[ir.Value, Uniform] = field(default_factory=dict[ir.Value, Uniform])
     _buffers: dict[ir.Value, Buffer] = field(default_factory=dict[ir.Value, Buffer])
+    _texts: dict[str, str] = field(default_factory=dict[str, str])
     _offsets: list[ir.Operation] = field(default_factory=list[ir.Operation])
 
     def definition(self, value: ir.Value) -> ir.OpView | None:
@@ -113,6 +120,28 @@ class Body:
         for slot, offset in zip(self.arena.slots, self._offsets, strict=True):
             offset.attributes["value"] = ir.IntegerAttr.get(integer(64), slot.offset)
         return total
+
+    def text(self, text: str) -> tuple[ir.Value, int]:
+        """Return the address of a text in UTF-8, and its length in bytes."""
+        length = len(text.encode())
+        i8, number = integer(8), len(self._texts)
+        if text not in self._texts:
+            self._texts[text] = f"tile.text.{number}"
+            type_ = ir.Type.parse(f"!llvm.array<{length} x {i8}>", i8.context)
+            attributes = {
+                "sym_name": ir.StringAttr.get(self._texts[text]),
+                "global_type": ir.TypeAttr.get(type_),
+                "linkage": ir.Attribute.parse("#llvm.linkage<internal>"),
+                "value": ir.StringAttr.get(text),
+                "constant": ir.UnitAttr.get(),
+                "addr_space": ir.IntegerAttr.get(integer(32), 0),
+            }
+            top = ir.InsertionPoint.at_block_begin(self.module.body)
+            ir.Operation.create("llvm.mlir.global", attributes=attributes, regions=1, ip=top)
+        name = {"global_name": ir.FlatSymbolRefAttr.get(self._texts[text])}
+        top = self.code.top()
+        pointer = self.code.op("llvm.mlir.addressof", [], pointer_type(), top, name)
+        return self.code.op("llvm.ptrtoint", [pointer], integer(64), top), length
 
     @contextmanager
     def inside(self, at: ir.InsertionPoint) -> Iterator[None]:

@@ -21,11 +21,8 @@ from tiledsl.targets.host.code import For, value_type, width_of
 from tiledsl.targets.host.evaluate import Buffer
 from tiledsl.targets.host.lanes import Uniform, trailing_zeros
 
-LowerBlock = Callable[[ir.Block], None]
-"""Lowers all ops of a block at `body.at`, but for its terminator."""
 
-
-def lower_for(body: Body, op: ir.OpView, lower_block: LowerBlock) -> None:
+def lower_for(body: Body, op: ir.OpView) -> None:
     """Lower a counted loop."""
     operands = list(op.operation.operands)
     bounds = [body.scalar(value) for value in operands[:3]]
@@ -39,7 +36,7 @@ def lower_for(body: Body, op: ir.OpView, lower_block: LowerBlock) -> None:
     body.set_scalar(counter, _counter(loop.counter, bounds[0], bounds[2]))
     _set_scalars(body, carried, loop.carried)
     with body.arena.loop(), body.inside(loop.body):
-        lower_block(block)
+        body.lower_block(body, block)
         yields = list(block.operations[len(block.operations) - 1].operation.operands)
         _replace(body, yields, buffers)
         ends = [body.scalar(value).value for value in yields if not is_tile(value.type)]
@@ -47,7 +44,7 @@ def lower_for(body: Body, op: ir.OpView, lower_block: LowerBlock) -> None:
     _leave(body, results, finals, buffers)
 
 
-def lower_while(body: Body, op: ir.OpView, lower_block: LowerBlock) -> None:
+def lower_while(body: Body, op: ir.OpView) -> None:
     """Lower a loop with a test."""
     inits, results = list(op.operation.operands), list(op.operation.results)
     before, after = (region.blocks[0] for region in op.operation.regions)
@@ -63,7 +60,7 @@ def lower_while(body: Body, op: ir.OpView, lower_block: LowerBlock) -> None:
         test = loop.regions[0].blocks.append(*types, arg_locs=[unknown] * len(types))
         _set_scalars(body, before.arguments, list(test.arguments))
         with body.inside(ir.InsertionPoint(test)):
-            lower_block(before)
+            body.lower_block(body, before)
             condition, *passed = before.operations[len(before.operations) - 1].operation.operands
             handed = _hand_over(body, passed)
             values = [body.scalar(v).value for v in passed if not is_tile(v.type)]
@@ -72,7 +69,7 @@ def lower_while(body: Body, op: ir.OpView, lower_block: LowerBlock) -> None:
         trip = loop.regions[1].blocks.append(*scalars, arg_locs=[unknown] * len(scalars))
         _leave(body, list(after.arguments), list(trip.arguments), handed)
         with body.inside(ir.InsertionPoint(trip)):
-            lower_block(after)
+            body.lower_block(body, after)
             yields = list(after.operations[len(after.operations) - 1].operation.operands)
             _replace(body, yields, buffers)
             ends = [body.scalar(value).value for value in yields if not is_tile(value.type)]
@@ -80,7 +77,7 @@ def lower_while(body: Body, op: ir.OpView, lower_block: LowerBlock) -> None:
     _leave(body, results, list(loop.results), handed)
 
 
-def lower_if(body: Body, op: ir.OpView, lower_block: LowerBlock) -> None:
+def lower_if(body: Body, op: ir.OpView) -> None:
     """Lower a branch."""
     results = list(op.operation.results)
     buffers = [body.destination(r) if is_tile(r.type) else None for r in results]
@@ -97,7 +94,7 @@ def lower_if(body: Body, op: ir.OpView, lower_block: LowerBlock) -> None:
             continue
         block = old.blocks[0]
         with body.inside(ir.InsertionPoint(new.blocks.append())):
-            lower_block(block)
+            body.lower_block(body, block)
             yields = list(block.operations[len(block.operations) - 1].operation.operands)
             _replace(body, yields, buffers)
             ends = [body.scalar(value).value for value in yields if not is_tile(value.type)]

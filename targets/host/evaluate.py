@@ -99,7 +99,7 @@ class Evaluator:
         self.arithmetic = Arithmetic(around.code, nest)
         self.memory = Memory(self.arithmetic, around.cpu)
         self._around = around
-        self._nest = nest
+        self.nest = nest
         self._memo: dict[Key, Lanes] = {}
 
     def forget_above(self, level: int) -> None:
@@ -234,6 +234,12 @@ class Evaluator:
                 return operands[0]
             case _:
                 return self.elementwise(op, value, operands, lanes)
+
+    def apply(
+        self, op: ir.OpView, result: ir.Value, operands: list[Lanes], lanes: int
+    ) -> Lanes:
+        """Apply an elementwise op to operands that are at hand."""
+        return self._make(op, (result, ()), operands, lanes)
 
     def scalar_op(
         self, op: ir.OpView, result: ir.Value, operands: list[Uniform]

@@ -19,6 +19,7 @@ from tiledsl.dialects import tile
 from tiledsl.dialects.diagnostics import CompilerBug
 from tiledsl.dialects.types import pointee, shape_of
 from tiledsl.targets.host.arithmetic import mask_of
+from tiledsl.targets.host.atomic import lower_atomic_cas, lower_atomic_rmw
 from tiledsl.targets.host.body import Body, Program, lanes_in
 from tiledsl.targets.host.code import (
     Code,
@@ -30,12 +31,17 @@ from tiledsl.targets.host.code import (
 )
 from tiledsl.targets.host.control import lower_for, lower_if, lower_while
 from tiledsl.targets.host.cpu import Cpu
+from tiledsl.targets.host.debug import LEAVE, lower_assert, lower_print
+from tiledsl.targets.host.dot import lower_dot
 from tiledsl.targets.host.evaluate import Evaluator
+from tiledsl.targets.host.in_place import assign_in_place
 from tiledsl.targets.host.index import Index
 from tiledsl.targets.host.lanes import Uniform
 from tiledsl.targets.host.launch import add_launcher
 from tiledsl.targets.host.memory import Place
 from tiledsl.targets.host.plan import Planner, is_computable
+from tiledsl.targets.host.reduce import lower_reduce
+from tiledsl.targets.host.scan import lower_scan
 
 
 def lower_programs(module: ir.Module, cpu: Cpu) -> None:
@@ -74,13 +80,28 @@ def _lower_kernel(
     block = made.regions[0].blocks.append(*types, arg_locs=[ir.Location.unknown()] * len(types))
     arguments = list(block.arguments)
     program = Program(arguments[-8:-5], arguments[-5:-2], arguments[-2], arguments[-1])
-    plan = Planner(kernel).run()
-    body = Body(Code(block), cpu, plan, program, ir.InsertionPoint(block), combiners)
+    planner = Planner(kernel)
+    planner.run()
+    assign_in_place(planner)
+    body = Body(Code(block), cpu, planner.plan, program, ir.InsertionPoint(block), combiners, lower_block, module)
     _set_arguments(body, kernel, old, arguments)
     lower_block(body, old)
+    if body.needs_leave:
+        _declare(module, LEAVE)
     went_well = body.code.constant(integer(1), 0)
     ir.Operation.create("func.return", operands=[went_well], ip=body.at)
     return body.place()
+
+
+def _declare(module: ir.Module, name: str) -> None:
+    """Declare a function without arguments."""
+    attributes = {
+        "sym_name": ir.StringAttr.get(name),
+        "function_type": ir.TypeAttr.get(ir.FunctionType.get([], [])),
+        "sym_visibility": ir.StringAttr.get("private"),
+    }
+    at = ir.InsertionPoint(module.body)
+    ir.Operation.create("func.func", attributes=attributes, regions=1, ip=at)
 
 
 def _set_arguments(
@@ -114,11 +135,11 @@ def _lower(body: Body, op: ir.OpView) -> None:
         return
     match name:
         case "scf.for":
-            lower_for(body, op, lambda block: lower_block(body, block))
+            lower_for(body, op)
         case "scf.while":
-            lower_while(body, op, lambda block: lower_block(body, block))
+            lower_while(body, op)
         case "scf.if":
-            lower_if(body, op, lambda block: lower_block(body, block))
+            lower_if(body, op)
         case _:
             _lower_plain(body, op)
 
@@ -128,10 +149,24 @@ def _lower_plain(body: Body, op: ir.OpView) -> None:
     match op:
         case tile.StoreOp():
             _lower_store(body, op)
+        case tile.DotOp():
+            lower_dot(body, op)
+        case tile.AtomicRmwOp():
+            lower_atomic_rmw(body, op)
+        case tile.AtomicCasOp():
+            lower_atomic_cas(body, op)
+        case tile.ReduceOp():
+            lower_reduce(body, op)
+        case tile.ScanOp():
+            lower_scan(body, op)
         case tile.ProgramIdOp():
             body.set_scalar(op.id, _count(body.program.ids[op.axis]))
         case tile.NumProgramsOp():
             body.set_scalar(op.count, _count(body.program.counts[op.axis]))
+        case tile.PrintOp():
+            lower_print(body, op)
+        case tile.AssertOp():
+            lower_assert(body, op)
         case tile.AssumeOp():
             pass
         case _:

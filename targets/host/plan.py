@@ -72,18 +72,27 @@ class Plan:
 
         A tile maps to whether an element of `value` needs only its element of the same index.
         """
+        return self._reached([(value, True)])
+
+    def reached_from(self, op: ir.OpView) -> dict[ir.Value, bool]:
+        """Return the same for the results of an op, kept or not, themselves left out."""
+        return self._reached(self._operands(op, True))
+
+    def _reached(self, left: list[tuple[ir.Value, bool]]) -> dict[ir.Value, bool]:
         found: dict[ir.Value, bool] = {}
-        left = [(value, True)] if is_tile(value.type) else []
         while left:
             current, same = left.pop()
-            if current in found and (same or not found[current]):
+            if not is_tile(current.type) or found.get(current) in (False, same):
                 continue
             found[current] = same
             op = self.computed(current)
             if op is not None:
-                same = same and not isinstance(op, SHAPE_OPS)
-                left += [(v, same) for v in op.operation.operands if is_tile(v.type)]
+                left += self._operands(op, same)
         return found
+
+    def _operands(self, op: ir.OpView, same: bool) -> list[tuple[ir.Value, bool]]:
+        same = same and not isinstance(op, SHAPE_OPS)
+        return [(operand, same) for operand in op.operation.operands]
 
 
 @dataclass(frozen=True)
