@@ -21,13 +21,12 @@ Annotations"; HSA runtime specification, "AQL kernel dispatch packet".
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
 
 from mlir import ir
 from mlir.dialects import arith, llvm, rocdl
 
 from tiledsl.dialects.diagnostics import CompilerBug, KernelError, Span
-from tiledsl.targets.amdgpu import lower_cast, lower_lanes, lower_memory, mma
+from tiledsl.targets.amdgpu import lower_cast, lower_lanes, lower_math, lower_memory, mma
 from tiledsl.targets.amdgpu.chips import Chip
 from tiledsl.targets.amdgpu.mma import MatrixInstruction
 from tiledsl.targets.gpu import emit
@@ -72,7 +71,7 @@ class AmdMachine:
         """The banks of LDS."""
         return shared_memory(self.chip)
 
-    @cached_property
+    @property
     def table(self) -> Table[Instruction]:
         """The chip's matrix instructions."""
         return mma.table(self.chip)
@@ -263,11 +262,8 @@ class AmdMachine:
         return lower_cast.cast(value, source, result, signed)
 
     def native(self, op: ir.Operation, operands: Sequence[ir.Value]) -> ir.Value | None:
-        """Leave all but `rsqrt` to LLVM, which has it under the target's own name only."""
-        if op.name != "math.rsqrt":
-            return None
-        roots = [emit.intrinsic("llvm.amdgcn.rsq", [x], x.type) for x in emit.elements(operands[0])]
-        return emit.from_elements(roots) if emit.is_vector(operands[0].type) else roots[0]
+        """Return the result of an op that LLVM has only under the target's own name."""
+        return lower_math.native(op, operands)
 
     # Debugging.
 

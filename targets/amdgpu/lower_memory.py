@@ -6,10 +6,11 @@ no branch, the scheduler may move it as any other load, and where masked-off lan
 they do unless the author asks for something else, nothing is selected afterwards. Stores and
 atomics branch: `scf.if`, which becomes a mask in EXEC.
 
-Atomics on floats: the hardware's instructions work in memory that a GPU has for itself, which is
-what allocators give (coarse-grained memory), not in memory shared finely with the CPU or another
-GPU. Scope "cta" and "gpu" promise the former; "sys" becomes a compare-and-swap loop, which works
-everywhere. LLVM makes such a loop too wherever a chip lacks the instruction.
+Atomics: most of the hardware's instructions work only in memory that a GPU has for itself, which is
+what allocators give (coarse-grained memory), and not across PCIe or in memory shared finely with
+the CPU. Scopes "cta" and "gpu" promise the former; with "sys" such a kind becomes a
+compare-and-swap loop, which works everywhere. LLVM makes such a loop too wherever a chip lacks the
+instruction.
 
 Source: LLVM's AMDGPUUsage, "Memory Model" (sync scopes) and "LLVM IR Metadata" (fine-grained
 memory).
@@ -47,9 +48,9 @@ _KINDS = {
     "umax": llvm.AtomicBinOp.umax,
     "min": llvm.AtomicBinOp.min,
     "umin": llvm.AtomicBinOp.umin,
-    "and": llvm.AtomicBinOp.and_,
-    "or": llvm.AtomicBinOp.or_,
-    "xor": llvm.AtomicBinOp.xor_,
+    "and": llvm.AtomicBinOp._and,
+    "or": llvm.AtomicBinOp._or,
+    "xor": llvm.AtomicBinOp._xor,
     "xchg": llvm.AtomicBinOp.xchg,
 }
 
@@ -122,7 +123,7 @@ def atomic_rmw(
         old = llvm.atomicrmw(
             _KINDS[kind], pointer, value, _ORDERINGS[sem], syncscope=_SCOPES[scope]
         )
-        if kind == "fadd" and scope != "sys":
+        if scope != "sys":
             attributes = old.owner.attributes
             attributes["rocdl.no_fine_grained_memory"] = ir.UnitAttr.get()
             attributes["rocdl.no_remote_memory"] = ir.UnitAttr.get()
@@ -192,13 +193,17 @@ def _streams(hints: Hints) -> bool:
 
 def _is_zero(value: ir.Value) -> bool:
     """Whether every bit of a constant is 0."""
-    constant = value.owner
-    if not isinstance(constant, ir.Operation) or constant.name != "arith.constant":
+    owner = value.owner
+    if isinstance(owner, ir.Block) or owner.operation.name != "arith.constant":
         return False
-    held = constant.attributes["value"]
+    held = owner.operation.attributes["value"]
     if not isinstance(held, ir.DenseElementsAttr) or not held.is_splat:
         return False
     number = held.get_splat_value()
     if isinstance(number, ir.IntegerAttr):
         return number.value == 0
-    return isinstance(number, ir.FloatAttr) and math.copysign(number.value, 1) == number.value == 0
+    return (
+        isinstance(number, ir.FloatAttr)
+        and number.value == 0
+        and math.copysign(1, number.value) == 1
+    )
