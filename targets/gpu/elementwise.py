@@ -110,7 +110,8 @@ def _addptr(lowering: Lowering, op: Any) -> None:
     pointers = lowering.pointers(op.ptr)
     scalar = scalar_behind(op.offset)
     if scalar is not None:
-        lowering.define(result, pointers.moved(lowering.value(scalar)))
+        by = scalar if isinstance(scalar, int) else lowering.value(scalar)
+        lowering.define(result, pointers.moved(by))
     else:
         form = lowering.form(result)
         lowering.define(result, pointers.spread(lowering.value(op.offset), form))

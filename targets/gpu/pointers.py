@@ -91,10 +91,11 @@ class Pointers:
             )
         return Pointers(Form.SEPARATE, None, addresses, self.element, self.registers)
 
-    def moved(self, by: ir.Value) -> Pointers:
+    def moved(self, by: ir.Value | int) -> Pointers:
         """Return the pointers moved by the same number of elements everywhere."""
         if self.base is None:
-            return self.spread(emit.splat(by, self.registers), Form.SEPARATE)
+            amount = emit.i32(by) if isinstance(by, int) else by
+            return self.spread(emit.splat(amount, self.registers), Form.SEPARATE)
         base = emit.gep(self.base, by, self.element)
         return Pointers(self.form, base, self.offsets, self.element, self.registers)
 
@@ -167,12 +168,16 @@ _SAME_SCALAR = (
 )
 
 
-def scalar_behind(value: ir.Value) -> ir.Value | None:
-    """Return the scalar that every element of a tile is by construction; None if not known."""
+def scalar_behind(value: ir.Value) -> ir.Value | int | None:
+    """Return the scalar, or the integer, that every element of a tile is by construction."""
     while isinstance(value.owner, ir.Operation | ir.OpView):
         op: Any = value.owner.opview
         if isinstance(op, tile.SplatOp):
             return op.scalar
+        if op.operation.name == "arith.constant":
+            number = op.operation.attributes["value"]
+            splat = isinstance(number, ir.DenseIntElementsAttr) and number.is_splat
+            return int(number.get_splat_value().value) if splat else None
         if not isinstance(op, _SAME_SCALAR):
             return None
         value = op.operation.operands[0]
