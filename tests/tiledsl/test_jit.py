@@ -1,0 +1,188 @@
+"""Calls: binding, keys, options, messages; and that a cached kernel is used exactly when it may be."""
+
+# Kernels are traced, not typed.
+# pyright: reportMissingParameterType=false, reportUnknownParameterType=false
+# pyright: reportUnknownVariableType=false, reportUnknownMemberType=false
+# pyright: reportUnknownArgumentType=false, reportUnknownLambdaType=false
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tiledsl as tile
+from tiledsl.dialects.diagnostics import KernelError
+from tiledsl.jit import Constant, JITFunction
+
+FACTOR = 2
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TILEDSL_CACHE_DIR", str(tmp_path / "cache"))
+
+
+@tile.jit
+def scale(x, out, n, s, BLOCK: tile.constexpr = 64):
+    i = tile.program_id(0) * BLOCK + tile.arange(0, BLOCK)
+    tile.store(out + i, tile.load(x + i, mask=i < n) * s, mask=i < n)
+
+
+@tile.jit
+def scale_by_global(x, out):
+    tile.store(out, tile.load(x) * FACTOR)
+
+
+def make(k: int) -> JITFunction:
+    @tile.jit
+    def plus(x, out):
+        tile.store(out, tile.load(x) + k)
+
+    return plus
+
+
+def arrays(n: int = 100) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    return np.arange(n, dtype=np.float32), np.full(n, np.nan, np.float32)
+
+
+def test_positional_keyword_and_default_arguments_bind() -> None:
+    x, out = arrays()
+    scale[(2,)](x, out, 100, s=3.0)
+    np.testing.assert_array_equal(out, x * 3)
+    scale[lambda meta: (tile.cdiv(meta["n"], meta["BLOCK"]),)](x, out, n=100, s=2.0, BLOCK=32)
+    np.testing.assert_array_equal(out, x * 2)
+    scale[2](x, out, 100, 4.0, 64, num_warps=1)
+    np.testing.assert_array_equal(out, x * 4)
+
+
+def test_an_empty_grid_launches_nothing() -> None:
+    x, out = arrays()
+    assert scale[(0,)](x, out, 100, 2.0) is None
+    assert np.isnan(out).all()
+
+
+def test_a_launch_returns_the_compiled_kernel_and_reuses_it() -> None:
+    x, out = arrays()
+    first = scale[(2,)](x, out, 100, 2.0)
+    assert scale[(2,)](x, out, 100, 5.0) is first
+    assert scale[(2,)](x, out, 100, 2) is not first
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda x, o: scale[1](x, o, 1), "kernel `scale`: argument `s` is missing"),
+        (lambda x, o: scale[1](x, o, 1, 1.0, 64, 7), "kernel `scale`: expected at most 5 arguments, found 6"),
+        (lambda x, o: scale[1](x, o, 1, 1.0, n=3), "kernel `scale`: argument `n` is given twice"),
+        (
+            lambda x, o: scale[1](x, o, 1, 1.0, warps=3),
+            "kernel `scale`: no parameter or option is called `warps`\n  hint: parameters: x, out, n, s, BLOCK; "
+            "options: num_warps, num_stages, fp_contract, fast_math, ptxas_options, max_registers, debug",
+        ),
+        (
+            lambda x, o: scale[1]([1.0], o, 1, 1.0),
+            "kernel `scale`: argument `x`: expected an array, a number, a bool or None, found list ([1.0])\n"
+            "  hint: annotate it `x: tile.constexpr` if the kernel depends on it",
+        ),
+        (
+            lambda x, o: scale[1](x.astype(complex), o, 1, 1.0),
+            "kernel `scale`: argument `x`: expected an array, a number, a bool or None, "
+            "found numpy.ndarray of complex128",
+        ),
+        (
+            lambda x, o: scale[1](x, o, 1, 1.0, BLOCK=x),
+            "kernel `scale`: argument `BLOCK` is a constexpr, expected a value known at compile time, "
+            "found numpy.ndarray of float32",
+        ),
+        (lambda x, o: scale[1](x, o, 1, 1.0, num_warps=3), "num_warps: expected a power of two from 1 to 32, found 3"),
+        (lambda x, o: scale[1](x, o, 1, 1.0, num_stages=0), "num_stages: expected an integer from 1 to 16, found 0"),
+        (lambda x, o: scale[(-1,)](x, o, 1, 1.0), "grid: expected 0 to 2147483647 programs on axis 0, found -1"),
+    ],
+)  # fmt: skip
+def test_a_wrong_call_says_what_is_wrong(call: Callable[..., object], message: str) -> None:
+    with pytest.raises(KernelError) as raised:
+        call(*arrays())
+    assert str(raised.value) == message
+
+
+def test_unknown_options_of_jit_are_refused() -> None:
+    with pytest.raises(KernelError, match="jit: expected options among num_warps"):
+        tile.jit(warps=3)
+    with pytest.raises(KernelError, match=r"kernel `f`: expected named parameters, found `\*args`"):
+
+        @tile.jit
+        def f(*args):
+            pass
+
+
+def test_a_changed_global_gives_a_new_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, out = arrays(1)
+    x[0] = 5
+    scale_by_global[1](x, out)
+    assert out[0] == 10
+    monkeypatch.setattr(sys.modules[__name__], "FACTOR", 3)
+    scale_by_global[1](x, out)
+    assert out[0] == 15
+
+
+def test_closures_are_part_of_the_key_in_one_process_and_on_disk() -> None:
+    x, out = arrays(1)
+    for k in (2, 3, 2):
+        make(k)[1](x, out)
+        assert out[0] == k
+
+
+def test_constants_of_different_types_differ() -> None:
+    assert Constant(1) != Constant(True)
+    assert Constant(1) != Constant(1.0)
+    assert Constant([1, 2]) == Constant([1, 2])
+    assert hash(Constant([1, 2])) == hash(Constant([1, 2]))
+
+
+def test_threads_share_one_compilation() -> None:
+    kernels: list[object] = []
+
+    def run() -> None:
+        x, out = arrays()
+        kernels.append(scale[(2,)](x, out, 100, 7.0, num_stages=5))
+        np.testing.assert_array_equal(out, x * 7)
+
+    threads = [threading.Thread(target=run) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len({id(kernel) for kernel in kernels}) == 1
+    assert len(kernels) == 8
+
+
+PROGRAM = """
+import sys; sys.path.insert(0, sys.argv[1])
+import numpy as np, tiledsl as tile, helper
+@tile.jit
+def kernel(x, y, out):
+    tile.store(out, helper.combine(tile.load(x), tile.load(y)))
+x, y, out = np.float32([2]), np.float32([3]), np.float32([0])
+compiled = kernel[1](x, y, out)
+print(out[0], "cached" if not compiled.seconds else "compiled")
+"""
+
+
+def run_program(folder: Path, body: str) -> list[str]:
+    (folder / "helper.py").write_text(f"def combine(x, y):\n    return {body}\n")
+    (folder / "program.py").write_text(PROGRAM)
+    command = [sys.executable, "-B", str(folder / "program.py"), str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=os.environ)
+    return done.stdout.split()
+
+
+def test_the_disk_cache_serves_new_processes_until_a_helper_changes(tmp_path: Path) -> None:
+    assert run_program(tmp_path, "x * y") == ["6.0", "compiled"]
+    assert run_program(tmp_path, "x * y") == ["6.0", "cached"]
+    assert run_program(tmp_path, "x + y") == ["5.0", "compiled"]

@@ -1,0 +1,74 @@
+"""The command line."""
+
+from pathlib import Path
+
+import pytest
+
+from tiledsl.__main__ import main
+
+ADD = str(Path(__file__).parents[2] / "examples" / "ex01_vector_add.py") + ":add"
+COMPILE = [
+    *("compile", ADD, "--signature", "x=*fp32:16,y=*fp32:16,out=*fp32:16,n=i32"),
+    *("--constexpr", "BLOCK=256"),
+]
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TILEDSL_CACHE_DIR", str(tmp_path / "cache"))
+
+
+def test_info_lists_versions_and_targets(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["info"]) == 0
+    out = capsys.readouterr().out
+    assert all(word in out for word in ("llvmlite", "sm_90a", "gfx942", "host"))
+
+
+def test_compile_prints_a_level(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*COMPILE, "--target", "sm_80", "--emit", "ptx"]) == 0
+    assert ".target sm_80" in capsys.readouterr().out
+
+
+def test_compile_prints_the_time_of_each_step(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*COMPILE, "--target", "gfx942", "--time"]) == 0
+    out = capsys.readouterr().out
+    assert all(word in out for word in ("trace", "assign_layouts", "assemble", "in all"))
+
+
+def test_compile_writes_a_file(tmp_path: Path) -> None:
+    where = tmp_path / "add.hsaco"
+    assert main([*COMPILE, "--target", "gfx942", "--emit", "hsaco", "-o", str(where)]) == 0
+    assert where.read_bytes()[:4] == b"\x7fELF"
+
+
+def test_passes_and_opt_know_the_same_names(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert main(["passes", "nvptx"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines].index("assign_layouts") > 0
+    assert all(len(line.split()) > 2 for line in lines)
+    assert main([*COMPILE, "--target", "sm_80", "--emit", "tile"]) == 0
+    file = tmp_path / "add.mlir"
+    file.write_text(capsys.readouterr().out)
+    assert main(["opt", "simplify", "assign_layouts", str(file)]) == 0
+    assert "tgpu.layout" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["compile", "nowhere.py:f"], "KernelError: expected a Python file, found 'nowhere.py'"),
+        (["compile", "f"], "KernelError: expected FILE:KERNEL, found 'f'"),
+        (["compile", ADD[:-3] + "sub"], "KernelError: expected a kernel in "),
+        ([*COMPILE, "--target", "z80"], "KernelError: expected a target among host, "),
+        ([*COMPILE, "--target", "sm_80", "--emit", "x"], "KernelError: expected a level among tile, "),
+        (["passes", "z80"], "KernelError: expected a target among host, "),
+        (["opt", "polish", "-"], "KernelError: expected a pass of sm_80, found 'polish'"),
+    ],
+)
+def test_a_wrong_command_fails_with_a_message(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 1
+    assert capsys.readouterr().err.startswith(message)
