@@ -274,7 +274,7 @@ def _floor(op: tile.FloorDivOp | tile.FloorModOp, x: Array, y: Array) -> Array:
 
     left, right = _read_unsigned(op, x, y)
     found: Any = np.frompyfunc(one, 2, 1)(left, right)
-    return np.asarray(found).astype(x.dtype)
+    return np.asarray(found, object).astype(x.dtype)
 
 
 def _truncating(remainder: bool, signed: bool) -> Callable[[Array, Array], Array]:
@@ -286,7 +286,7 @@ def _truncating(remainder: bool, signed: bool) -> Callable[[Array, Array], Array
     def divide(x: Array, y: Array) -> Array:
         arrays = [v if signed else v.view(f"u{v.dtype.itemsize}") for v in (x, y)]
         found: Any = np.frompyfunc(one, 2, 1)(*(v.astype(object) for v in arrays))
-        result = np.asarray(found)
+        result = np.asarray(found, object)
         if signed:
             assert np.all(result < 1 << (8 * x.dtype.itemsize - 1)), "quotient overflows"
         half = 1 << (8 * x.dtype.itemsize - 1)
