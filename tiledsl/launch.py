@@ -19,9 +19,9 @@ from typing import Any, cast
 
 import numpy as np
 
-from tiledsl import device
 from tiledsl.arrays import HOST, Argument, HostMemory, host_memory
 from tiledsl.compile import CompiledKernel
+from tiledsl.device import current as current_place
 from tiledsl.dialects.diagnostics import KernelError
 from tiledsl.targets.arguments import ArgumentLayout
 from tiledsl.targets.driver import DeviceInfo, Driver, Grid, Kernel
@@ -83,7 +83,7 @@ def choose_place(names: Sequence[str], arguments: Sequence[Argument]) -> str:
                 f"found one on {place}"
             )
     if first is None or first[1] == HOST:
-        return device.current()
+        return current_place()
     return first[1]
 
 

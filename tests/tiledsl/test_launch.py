@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from tiledsl import device
 from tiledsl.arrays import HOST, Argument, pointer, read
+from tiledsl.device import current, device, normalize
 from tiledsl.dialects.diagnostics import KernelError
 from tiledsl.launch import check_grid, choose_place
 
@@ -25,7 +25,7 @@ def test_arrays_decide_the_place() -> None:
     names = ["n", "x", "y"]
     assert choose_place(names, [number(), argument("cuda:1"), argument("cuda:1")]) == "cuda:1"
     assert choose_place(names, [number(), argument(HOST), argument(HOST)]) == HOST
-    with device.device("cuda:1"):
+    with device("cuda:1"):
         assert choose_place(names, [number(), argument(HOST), argument(HOST)]) == "cuda:1"
         assert choose_place(names[:1], [number()]) == "cuda:1"
         assert choose_place(names, [number(), argument("hip:0"), argument("hip:0")]) == "hip:0"
@@ -65,21 +65,21 @@ def test_a_wrong_grid_is_refused(grid: object, message: str) -> None:
 
 
 def test_devices_have_one_spelling() -> None:
-    assert [device.normalize(s) for s in ("cpu", "host", "cuda", "cuda:1", "hip")] == [
+    assert [normalize(s) for s in ("cpu", "host", "cuda", "cuda:1", "hip")] == [
         "host", "host", "cuda:0", "cuda:1", "hip:0",
     ]  # fmt: skip
     for wrong in ("", "gpu", "host:0", "cuda:x"):
         with pytest.raises(KernelError, match="expected a device"):
-            device.normalize(wrong)
+            normalize(wrong)
 
 
 def test_the_environment_sets_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TILEDSL_DEVICE", "cuda:1")
-    assert device.current() == "cuda:1"
-    with device.device("host"):
-        assert device.current() == "host"
+    assert current() == "cuda:1"
+    with device("host"):
+        assert current() == "host"
     monkeypatch.delenv("TILEDSL_DEVICE")
-    assert device.current() == "host"
+    assert current() == "host"
 
 
 def test_a_missing_device_is_a_kernel_error(monkeypatch: pytest.MonkeyPatch) -> None:
