@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tiledsl.targets.target import Artifact, Options
     from tiledsl.transforms.run import Step
 
-NAME = "amdgpu"
+NAME: str = "amdgpu"
 
 
 def chips() -> Sequence[str]:
