@@ -11,13 +11,14 @@ of a and columns of b.
 
 from __future__ import annotations
 
+import math
 from typing import Any, cast
 
 from mlir import ir
 
 from tiledsl.dialects import tile
 from tiledsl.dialects.layout import LinearLayout
-from tiledsl.dialects.layout_blocked import default
+from tiledsl.dialects.layout_blocked import blocked
 from tiledsl.dialects.layout_mma import fma_operands
 from tiledsl.dialects.types import shape_of
 from tiledsl.transforms.layout_inference import Product
@@ -42,9 +43,42 @@ def product_of(op: tile.DotOp, lanes: int, warps: int) -> Product:
         texts = [ir.StringAttr(text).value for text in ir.ArrayAttr(attributes[LAYOUTS])]
         a, b, acc = map(LinearLayout.parse, texts)
         return Product(a, b, acc)
-    acc = default(shape_of(op.acc.type), lanes, warps, _FMA_VECTOR)
+    acc = fma_accumulator(shape_of(op.acc.type), lanes, warps)
     operands = fma_operands(acc, shape_of(op.a.type)[-1])
     return Product(operands.a, operands.b, acc)
+
+
+def fma_accumulator(shape: tuple[int, ...], lanes: int, warps: int) -> LinearLayout:
+    """Give the layout of an accumulator of plain FMAs: boxes as square as can be.
+
+    A thread that holds r rows and c columns reads r + c elements for r * c products. Neighbouring
+    columns, as many as a wide access takes, lie in one thread.
+
+    Args:
+        shape: (M, N), or (B, M, N).
+        lanes: Threads of a warp.
+        warps: Warps of a program.
+    """
+    *batch, m, n = shape
+    groups = min(warps, math.prod(batch))  # warps that have matrices of their own
+    warps_left = warps // groups
+    each = max(1, m * n // (lanes * warps_left))
+    columns = min(n, 1 << each.bit_length() // 2)
+    rows = min(m, each // columns)
+    columns = min(n, each // rows)
+
+    def share(count: int, wide: int, tall: int) -> tuple[int, int]:
+        """Split threads over the places along n and m that boxes leave, squarely."""
+        across = min(wide, max(1 << (count.bit_length() // 2), count // max(1, tall)), count)
+        return count // across, across
+
+    lane = share(lanes, n // columns, m // rows)
+    left = max(1, m // rows // lane[0]), max(1, n // columns // lane[1])
+    warp = share(warps_left, left[1], left[0])
+    box = [*[1] * len(batch), 1, min(columns, _FMA_VECTOR)]
+    ones = [1] * len(batch)
+    spread = [*ones[1:], groups] if batch else []
+    return blocked(shape, box, [*ones, *lane], [*spread, *warp])
 
 
 def products(graph: TileGraph, lanes: int, warps: int) -> dict[Node, Product]:

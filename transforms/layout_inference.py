@@ -28,7 +28,7 @@ from tiledsl.dialects.layout import LinearLayout
 from tiledsl.dialects.layout_blocked import default
 from tiledsl.dialects.layout_shape import splittable
 from tiledsl.dialects.types import is_tile, shape_of
-from tiledsl.transforms.layout_rules import backward, forward, tile_bytes
+from tiledsl.transforms.layout_rules import backward, forward, nearest, tile_bytes
 from tiledsl.transforms.ordered import is_ordered, ordered
 from tiledsl.transforms.tile_graph import Join, Node, TileGraph
 
@@ -248,6 +248,9 @@ class Inference:
             if value in self.layouts or heaviest.get(value, (0, layout))[0] >= weight:
                 continue
             join = self.graph.join_of.get(value)
+            maker = self.graph.maker.get(value)
+            if maker is not None:
+                layout = nearest(maker.op, layout)
             for target in self._bound(value):
                 heaviest[target] = (weight, layout)
             if join is not None:

@@ -193,13 +193,24 @@ def _back_split(op: tile.SplitOp, result: LinearLayout) -> LinearLayout:
 
 
 def _back_cat(op: tile.CatOp, result: LinearLayout) -> LinearLayout | None:
-    """See the upper bit of the axis as a trailing dimension of 2, as `split` takes apart."""
-    axis: int = op.axis
-    shape = result.shape
-    apart = result.reshape((*shape[:axis], 2, shape[axis] // 2, *shape[axis + 1 :]))
-    order = [i for i in range(apart.rank) if i != axis]
-    turned = apart.transpose([*order, axis])
+    turned = _apart(result, op.axis)
     return split(turned).layout if splittable(turned) == turned else None
+
+
+def _apart(layout: LinearLayout, axis: int) -> LinearLayout:
+    """See the upper bit of an axis as a trailing dimension of 2, as `split` takes apart."""
+    shape = layout.shape
+    apart = layout.reshape((*shape[:axis], 2, shape[axis] // 2, *shape[axis + 1 :]))
+    return apart.transpose([*(i for i in range(apart.rank) if i != axis), axis])
+
+
+def _whole(layout: LinearLayout, axis: int) -> LinearLayout:
+    """Undo `_apart`."""
+    last = layout.rank - 1
+    order = [*range(axis), last, *range(axis, last)]
+    turned = layout.transpose(order)
+    shape = turned.shape
+    return turned.reshape((*shape[:axis], 2 * shape[axis + 1], *shape[axis + 2 :]))
 
 
 _BACKWARD: dict[type, Callable[[Any, LinearLayout], LinearLayout | None]] = {
@@ -211,3 +222,17 @@ _BACKWARD: dict[type, Callable[[Any, LinearLayout], LinearLayout | None]] = {
     tile.SplitOp: _back_split,
     tile.CatOp: _back_cat,
 }
+
+
+def nearest(op: ir.OpView, result: LinearLayout) -> LinearLayout:
+    """Give the layout nearest to `result` that an op's results can have without moving data.
+
+    It is `result` itself but for `tile.join` and `tile.cat`, which must have both halves of an
+    element pair in one thread.
+    """
+    if backward(op, result) is not None:
+        return result
+    if isinstance(op, tile.JoinOp):
+        return splittable(result)
+    assert isinstance(op, tile.CatOp)
+    return _whole(splittable(_apart(result, op.axis)), op.axis)

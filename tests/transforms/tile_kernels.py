@@ -11,9 +11,10 @@ from mlir.dialects import arith, func, scf
 from tiledsl.dialects import tile
 from tiledsl.dialects.context import context, parse
 from tiledsl.dialects.op import Symbol
-from tiledsl.dialects.types import like, pointee, pointer_to, shape_of, tile_type
+from tiledsl.dialects.types import element_of, like, pointee, pointer_to, shape_of, tile_type
 
 COMBINE = {"add": ("arith.addf", "arith.addi"), "max": ("arith.maximumf", "arith.maxsi")}
+"""The float and the integer op of each kind; "first" and "last" keep one argument, in order."""
 
 
 class Kernel:
@@ -82,14 +83,14 @@ class Kernel:
         shape = list(shape_of(value.type))
         shape.insert(axis, 1)
         with self.here():
-            type_ = tile_type(tuple(shape), value.type.element_type)
+            type_ = tile_type(tuple(shape), element_of(value.type))
             return tile.ExpandDimsOp.build(value, results=[type_], axis=axis).tile
 
     def broadcast(self, value: ir.Value, *shape: int) -> ir.Value:
         if shape_of(value.type) == shape:
             return value
         with self.here():
-            type_ = tile_type(shape, value.type.element_type)
+            type_ = tile_type(shape, element_of(value.type))
             return tile.BroadcastOp.build(value, results=[type_]).tile
 
     def addptr(self, pointer: ir.Value, offset: ir.Value) -> ir.Value:
@@ -99,13 +100,31 @@ class Kernel:
     def trans(self, value: ir.Value, *order: int) -> ir.Value:
         shape = shape_of(value.type)
         with self.here():
-            type_ = tile_type(tuple(shape[i] for i in order), value.type.element_type)
+            type_ = tile_type(tuple(shape[i] for i in order), element_of(value.type))
             return tile.TransOp.build(value, results=[type_], order=list(order)).tile
 
     def reshape(self, value: ir.Value, *shape: int) -> ir.Value:
         with self.here():
-            type_ = tile_type(shape, value.type.element_type)
+            type_ = tile_type(shape, element_of(value.type))
             return tile.ReshapeOp.build(value, results=[type_]).tile
+
+    def join(self, first: ir.Value, second: ir.Value) -> ir.Value:
+        with self.here():
+            type_ = tile_type((*shape_of(first.type), 2), element_of(first.type))
+            return tile.JoinOp.build(first, second, results=[type_]).tile
+
+    def split(self, value: ir.Value) -> list[ir.Value]:
+        with self.here():
+            type_ = tile_type(shape_of(value.type)[:-1], element_of(value.type))
+            made = tile.SplitOp.build(value, results=[type_, type_])
+            return [made.first, made.second]
+
+    def cat(self, first: ir.Value, second: ir.Value, axis: int) -> ir.Value:
+        shape = list(shape_of(first.type))
+        shape[axis] *= 2
+        with self.here():
+            type_ = tile_type(tuple(shape), element_of(first.type))
+            return tile.CatOp.build(first, second, results=[type_], axis=axis).tile
 
     def load(self, pointer: ir.Value, mask: ir.Value | None = None) -> ir.Value:
         with self.here():
@@ -128,8 +147,11 @@ class Kernel:
         with self.here():
             return arith.CmpIOp(arith.CmpIPredicate.slt, left, right).result
 
-    def reduce(self, value: ir.Value, axis: int, kind: str = "add") -> ir.Value:
-        element = value.type.element_type
+    def reduce(
+        self, value: ir.Value, axis: int, kind: str = "add", combine: str = ""
+    ) -> ir.Value:
+        """Reduce by the function called `combine`, by default that of the kind."""
+        element = element_of(value.type)
         shape = list(shape_of(value.type))
         del shape[axis]
         with self.here():
@@ -137,25 +159,27 @@ class Kernel:
                 [value],
                 results=[tile_type(tuple(shape), element)],
                 axis=axis,
-                combine=self.combine(kind or "add", element),
+                combine=self.combine(combine or kind, element),
                 kind=kind,
             ).results_[0]
 
-    def scan(self, value: ir.Value, axis: int, kind: str = "add") -> ir.Value:
-        combine = self.combine(kind, value.type.element_type)
+    def scan(self, value: ir.Value, axis: int, combine: str = "add") -> ir.Value:
+        function = self.combine(combine, element_of(value.type))
         with self.here():
             return tile.ScanOp.build(
-                [value], results=[value.type], axis=axis, combine=combine, kind=kind
+                [value], results=[value.type], axis=axis, combine=function, kind=""
             ).results_[0]
 
     def combine(self, kind: str, element: ir.Type) -> Symbol:
         name = f"{kind}_{element}"
         found = [op.attributes["sym_name"].value for op in self.module.body.operations]
         if name not in found:
-            op = COMBINE[kind][not isinstance(element, ir.FloatType)]
+            result = {"first": "a", "last": "b"}.get(kind, "c")
+            ops = COMBINE.get(kind, COMBINE["add"])
+            op = ops[not isinstance(element, ir.FloatType)]
             made = parse(
                 f"func.func private @{name}(%a: {element}, %b: {element}) -> {element} {{\n"
-                f"  %c = {op} %a, %b : {element}\n  return %c : {element}\n}}"
+                f"  %c = {op} %a, %b : {element}\n  return %{result} : {element}\n}}"
             )
             self.module.body.append(made.body.operations[0].detach_from_parent())
         return Symbol(name)
@@ -188,7 +212,7 @@ class Kernel:
     ) -> list[ir.Value]:
         """Build `if condition`, both sides giving the results."""
         with self.here():
-            made = scf.IfOp(condition, list(types), hasElse=True)
+            made = scf.IfOp(condition, list(types), has_else=True)
         for block, side in ((made.then_block, then), (made.else_block, otherwise)):
             self.ip.append(ir.InsertionPoint(block))
             values = side()
