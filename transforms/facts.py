@@ -76,6 +76,8 @@ class Facts:
             divisor = min(divisor, step)
         elif shape:
             divisor = max(divisor, *starts)
+        if range is not None and divisor > 1:
+            range = range.multiples(divisor)
         return Facts(
             shape, runs, tuple(max(d, divisor) for d in starts), equal, divisor, range, step
         )

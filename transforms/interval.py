@@ -59,6 +59,11 @@ class Interval:
         lo, hi = max(self.lo, other.lo), min(self.hi, other.hi)
         return Interval(lo, hi) if lo <= hi else self
 
+    def multiples(self, of: int) -> Interval:
+        """Return the least interval that holds this one's multiples of `of`, if it has any."""
+        lo, hi = -(-self.lo // of) * of, self.hi // of * of
+        return Interval(lo, hi) if lo <= hi else self
+
     def wrapped(self, width: int) -> Interval:
         """Return the range of the ideal result stored in `width` bits."""
         whole = Interval.of_width(width)

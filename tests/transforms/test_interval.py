@@ -77,6 +77,12 @@ def test_reading_bits_otherwise_holds_every_value(a: Interval, width: int):
         assert stored in narrow.unsigned(width).signed(width)
 
 
+@settings(max_examples=60, deadline=None)
+@given(intervals, st.sampled_from([2, 4, 8]))
+def test_no_multiple_is_lost(a: Interval, of: int):
+    assert all(x in a.multiples(of) for x in _values(a) if x % of == 0)
+
+
 def test_a_range_that_fits_is_kept_and_one_that_may_wrap_is_void():
     assert Interval(0, 127).wrapped(8) == Interval(0, 127)
     assert Interval(0, 128).wrapped(8) == Interval(-128, 127)
