@@ -258,12 +258,21 @@ def intrinsic(
     return called
 
 
+_DYNAMIC = -(2**31)
+"""Stands in a list of indices for one that is an operand."""
+
+
 def gep(base: ir.Value, offset: ir.Value | int, element: ir.Type) -> ir.Value:
-    """Return a pointer moved by a number of elements."""
+    """Return a pointer (or a vector of them) moved by a number of elements."""
+    if isinstance(offset, int):
+        if offset == 0:
+            return base
+        if not _DYNAMIC < offset < -_DYNAMIC:
+            offset = constant(integer(64), offset)
+    static = offset if isinstance(offset, int) else _DYNAMIC
     dynamic = [] if isinstance(offset, int) else [offset]
-    static = offset if isinstance(offset, int) else -(2**31)
-    if offset == 0:
-        return base
-    return llvm.getelementptr(
-        base.type, base, dynamic, ir.DenseI32ArrayAttr.get([static]), element, None
-    )
+    type_ = base.type
+    if dynamic and not is_vector(type_):
+        type_ = resized(dynamic[0].type, type_)
+    indices = ir.DenseI32ArrayAttr.get([static])
+    return llvm.getelementptr(type_, base, dynamic, indices, element, None)

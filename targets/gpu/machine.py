@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from mlir import ir
-from mlir.dialects import llvm
 
+from tiledsl.targets.gpu import emit
 from tiledsl.transforms.mma_table import Instruction, Table
 from tiledsl.transforms.shared_access import SharedMemory
 
@@ -65,10 +65,7 @@ class Address:
         """Return the address as one pointer, building the addition."""
         if self.offset is None:
             return self.base
-        dynamic = ir.DenseI32ArrayAttr.get([-(2**31)])
-        return llvm.getelementptr(
-            self.base.type, self.base, [self.offset], dynamic, self.element, None
-        )
+        return emit.gep(self.base, self.offset, self.element)
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from enum import IntEnum
 from typing import Any
 
 from mlir import ir
-from mlir.dialects import arith, llvm
+from mlir.dialects import arith
 
 from tiledsl.dialects import tgpu, tile
 from tiledsl.dialects.contracts import operations
@@ -83,12 +83,10 @@ class Pointers:
 
     def _separate(self) -> Pointers:
         assert self.base is not None  # all other forms have one
-        addresses = emit.splat(self.base, self.registers)
-        if self.offsets is not None:
-            dynamic = ir.DenseI32ArrayAttr.get([-(2**31)])
-            addresses = llvm.getelementptr(
-                addresses.type, self.base, [self.offsets], dynamic, self.element, None
-            )
+        if self.offsets is None:
+            addresses = emit.splat(self.base, self.registers)
+        else:
+            addresses = emit.gep(self.base, self.offsets, self.element)
         return Pointers(Form.SEPARATE, None, addresses, self.element, self.registers)
 
     def moved(self, by: ir.Value | int) -> Pointers:
@@ -104,8 +102,7 @@ class Pointers:
         if form is Form.SEPARATE:
             addresses = self.to(form).offsets
             assert addresses is not None  # SEPARATE has them
-            dynamic = ir.DenseI32ArrayAttr.get([-(2**31)])
-            moved = llvm.getelementptr(addresses.type, addresses, [by], dynamic, self.element, None)
+            moved = emit.gep(addresses, by, self.element)
             return Pointers(form, None, moved, self.element, self.registers)
         offsets = by if form is Form.NARROW else widened(by)
         if self.offsets is not None:
