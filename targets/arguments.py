@@ -152,11 +152,12 @@ class ArgumentLayout:
             KernelError: A value does not fit its kind, or their number is wrong.
         """
         try:
+            prepared = values
             if self._prepared:
-                values = list(values)
+                prepared = list(values)
                 for index, prepare in self._prepared:
-                    values[index] = prepare(values[index])
-            return self._struct.pack(*values)
+                    prepared[index] = prepare(prepared[index])
+            return self._struct.pack(*prepared)
         except (struct.error, OverflowError, IndexError, ValueError, TypeError):
             return b"".join(self._fields(values))
 

@@ -134,3 +134,8 @@ def test_an_integer_beyond_every_float_is_infinite_or_a_nan(kind: str):
     first = np.frombuffer(packed[: KINDS[kind].size], FLOATS[kind])[0]
     assert not np.isfinite(first)
     assert packed[-4:] == b"\x03\x00\x00\x00"
+
+
+def test_a_value_that_overflows_leaves_its_neighbours_alone() -> None:
+    packed = ArgumentLayout(("bf16", "f16")).pack([-0.5, 1e9])
+    assert packed == b"\x00\xbf\x00\x7c"
