@@ -9,12 +9,15 @@ from hypothesis import strategies as st
 from mlir import ir
 
 from tiledsl.dialects import contracts
+from tiledsl.dialects.types import tile_type
 from tiledsl.transforms.assign_layouts import assign_layouts
+from tiledsl.transforms.select_mma import select_mma
 from tiledsl.transforms.share_conversions import share_conversions
 
 from . import random_kernels
 from .layout_oracle import fault
-from .tile_kernels import attention, matmul, softmax, vector_add
+from .mma_tables import AMPERE
+from .tile_kernels import Kernel, attention, matmul, softmax, vector_add
 from .tile_values import execute
 
 
@@ -23,6 +26,13 @@ def assign(module: ir.Module, num_warps: int = 4, warp_size: int = 32) -> None:
         assign_layouts(module, num_warps=num_warps, warp_size=warp_size)
     contracts.check(module, contracts.TGPU)
     assert fault(module) is None
+
+
+def select(module: ir.Module, num_warps: int = 4) -> ir.Module:
+    with module.context, ir.Location.unknown():
+        select_mma(module, table=AMPERE, num_warps=num_warps)
+    contracts.check(module, contracts.TILE)
+    return module
 
 
 def share(module: ir.Module) -> None:
@@ -45,3 +55,102 @@ def test_a_random_kernel_means_the_same_with_layouts(module: ir.Module, threads:
     np.testing.assert_array_equal(execute(module, [*arrays, 3])[1], wanted)
     share(module)
     np.testing.assert_array_equal(execute(module, [*arrays, 3])[1], wanted)
+
+
+# What the usual kernels cost.
+
+
+def converted(module: ir.Module) -> list[str]:
+    """Give the shapes and elements of the tiles that change layout, in program order."""
+    lines = [line for line in str(module).splitlines() if "tgpu.convert_layout" in line]
+    return [line.rpartition("tensor<")[2].partition(",")[0] for line in lines]
+
+
+@pytest.mark.parametrize("element", ["f32", "f16", "f64"])
+@pytest.mark.parametrize("size", [1, 64, 1024, 4096])
+def test_adding_vectors_moves_nothing_between_threads(element: str, size: int):
+    module = vector_add(size, element)
+    assign(module)
+    assert converted(module) == []
+
+
+def test_a_softmax_moves_nothing_but_its_sums():
+    module = softmax(4, 256)
+    assign(module)
+    assert converted(module) == []
+    share(module)
+    assert count(module, "tgpu.alloc") == 0  # each warp has whole rows
+
+
+def test_a_row_wider_than_a_warp_is_reduced_through_shared_memory():
+    module = softmax(1, 1024)
+    assign(module)
+    share(module)
+    assert converted(module) == []
+    assert count(module, "tgpu.partial_reduce") == count(module, "tgpu.alloc") == 2
+
+
+def test_a_matmul_converts_its_operands_once_and_its_result_when_it_is_small():
+    module = select(matmul())
+    assign(module)
+    assert sorted(converted(module)) == ["128x128xf16", "128x32xf16", "32x128xf16"]
+
+
+def test_attention_moves_neither_scores_nor_accumulators():
+    module = select(attention())
+    assign(module)
+    # The query, the result; a key and a value tile each trip.
+    assert converted(module) == ["64x64xf16"] * 4
+    text = str(module)
+    before, loop = text.split("scf.for", 1)
+    assert before.count("tgpu.convert_layout") == 1
+    assert loop.split("scf.yield")[0].count("tgpu.convert_layout") == 2
+
+
+def test_small_elements_are_moved_before_they_grow():
+    k = Kernel("*f8E4M3FN", "*f16", "*f32")
+    a, b = (k.load(k.pointers(p, 64, 64)) for p in k.args[:2])
+    with k.here():
+        wide = k.op("arith.extf", a, result=b.type)
+    k.store(
+        k.pointers(k.args[2], 64, 64),
+        k.dot(wide, b, k.constant(0, tile_type((64, 64), k.type("f32")))),
+    )
+    module = select(k.finish())
+    assign(module)
+    assert "64x64xf8E4M3FN" in converted(module)
+    assert converted(module).count("64x64xf16") == 1
+
+
+def test_a_row_is_moved_before_it_is_broadcast():
+    k = Kernel("*f16", "*f32", "*f32")
+    a = k.load(k.pointers(k.args[0], 64, 64))
+    zero = k.constant(0, tile_type((64, 64), k.type("f32")))
+    bias = k.broadcast(k.expand(k.load(k.pointers(k.args[1], 64)), 0), 64, 64)
+    k.store(k.pointers(k.args[2], 64, 64), k.op("arith.addf", k.dot(a, a, zero), bias))
+    module = select(k.finish())
+    assign(module)
+    assert "64xf32" in converted(module) or "1x64xf32" in converted(module)
+    assert converted(module).count("64x64xf32") == 1  # the result, on its way to memory
+
+
+def test_what_a_loop_does_not_change_is_converted_before_it():
+    k = Kernel("*f16", "*f32", "i32")
+    a = k.load(k.pointers(k.args[0], 64, 64))
+    zero = k.constant(0, tile_type((64, 64), k.type("f32")))
+    total = k.loop(k.args[2], [zero], lambda _, carried: [k.dot(a, a, carried[0])])
+    k.store(k.pointers(k.args[1], 64, 64), total[0])
+    module = select(k.finish())
+    assign(module)
+    before, loop = str(module).split("scf.for", 1)
+    assert before.count("tgpu.convert_layout") == 2
+    assert loop.split("scf.yield")[0].count("tgpu.convert_layout") == 0
+
+
+def test_a_kernel_without_tiles_is_left_as_it_is():
+    k = Kernel("*f32", "f32")
+    k.store(k.args[0], k.args[1])
+    module = k.finish()
+    text = str(module)
+    assign(module)
+    assert str(module) == text
