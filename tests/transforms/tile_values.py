@@ -33,9 +33,15 @@ _BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "arith.maxsi": np.maximum,
     "arith.maximumf": np.maximum,
     "arith.cmpi": np.less,
+    "arith.cmpf": np.less,
     "tile.addptr": np.add,
 }
-_UNARY: dict[str, Callable[[Any], Any]] = {"math.exp": np.exp, "math.exp2": np.exp2}
+_UNARY: dict[str, Callable[[Any], Any]] = {
+    "math.exp": np.exp,
+    "math.exp2": np.exp2,
+    "math.absf": np.abs,
+    "arith.extf": np.asarray,
+}
 
 
 def dtype_of(type_: ir.Type) -> npt.DTypeLike:
@@ -110,6 +116,8 @@ class _Machine:
         with np.errstate(all="ignore"):
             if name in _BINARY:
                 return _BINARY[name](*operands)
+            if name == "arith.select":
+                return np.where(*cast("Any", operands))
             if name in _UNARY:
                 return _UNARY[name](*operands)
         shape = shape_of(operation.results[0].type) if len(operation.results) else ()
@@ -144,6 +152,8 @@ class _Machine:
                 return [cast("Array", operands[0])[..., i] for i in range(2)]
             case tile.CatOp():
                 return np.concatenate([cast("Array", x) for x in operands], axis=op.axis)
+            case tile.BitcastOp():
+                return np.asarray(operands[0]).view(dtype_of(op.result.type))
             case tile.CastOp() | tgpu.ConvertLayoutOp():
                 return operands[0]
             case _ if name == "arith.constant":
