@@ -180,9 +180,7 @@ class Arithmetic:
         made = self.code.op(name, values, vector_type(element, lanes), at, attributes)
         return Spread(made, level)
 
-    def _apply_rule(
-        self, name: str, operands: Sequence[Lanes], element: ir.Type
-    ) -> Simple | None:
+    def _apply_rule(self, name: str, operands: Sequence[Lanes], element: ir.Type) -> Simple | None:
         rule = _RULES.get(name)
         if rule is None or not isinstance(element, ir.IntegerType):
             return None
@@ -259,9 +257,7 @@ def _once(make: Callable[[], ir.Value]) -> Callable[[], ir.Value]:
     return get
 
 
-def _exactly(
-    me: Arithmetic, name: str, a: Simple, b: Simple, lanes: int
-) -> Callable[[], ir.Value]:
+def _exactly(me: Arithmetic, name: str, a: Simple, b: Simple, lanes: int) -> Callable[[], ir.Value]:
     """Return what makes the vector of an op on operands of which one is guarded."""
     level = max(a.level, b.level)
     return _once(
@@ -310,7 +306,9 @@ def _linear(name: str, sign: int) -> Rule:
     def rule(me: Arithmetic, a: Simple, b: Simple, element: ir.Type) -> Simple:
         width = width_of(element)
         (x, dx), (y, dy) = _parts(a), _parts(b)
-        ones = (ones_of_sum if sign > 0 else ones_of_difference)(known_ones(a), known_ones(b), width)
+        ones = (ones_of_sum if sign > 0 else ones_of_difference)(
+            known_ones(a), known_ones(b), width
+        )
         if x.constant is not None and y.constant is not None:
             base = me.constant(element, x.constant + sign * y.constant)
         elif y.constant == 0:

@@ -147,9 +147,7 @@ def _combine(
     return round_to_half(code, code.binary(name, a, b, at), old.type, at)
 
 
-def round_to_half(
-    code: Code, value: ir.Value, type_: ir.Type, at: ir.InsertionPoint
-) -> ir.Value:
+def round_to_half(code: Code, value: ir.Value, type_: ir.Type, at: ir.InsertionPoint) -> ir.Value:
     """Round an f32 to f16 or bf16."""
     if not isinstance(type_, ir.BF16Type):
         return code.op("arith.truncf", [value], type_, at)

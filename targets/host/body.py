@@ -13,7 +13,15 @@ from dataclasses import dataclass, field
 from mlir import ir
 
 from tiledsl.dialects.types import is_tile, shape_of
-from tiledsl.targets.host.code import Code, integer, pointer_type, size_of, stored_type, value_type, width_of
+from tiledsl.targets.host.code import (
+    Code,
+    integer,
+    pointer_type,
+    size_of,
+    stored_type,
+    value_type,
+    width_of,
+)
 from tiledsl.targets.host.cpu import Cpu
 from tiledsl.targets.host.evaluate import Buffer, Evaluator
 from tiledsl.targets.host.index import Index, lane_bits, log2
@@ -22,6 +30,7 @@ from tiledsl.targets.host.memory import offset_pointer
 from tiledsl.targets.host.nest import Cover, Nest, cover
 from tiledsl.targets.host.plan import Plan
 from tiledsl.targets.host.scratch import Arena
+
 
 @dataclass
 class Program:

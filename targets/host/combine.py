@@ -20,7 +20,19 @@ from tiledsl.targets.host.lanes import Lanes, Spread, Uniform
 _COMMUTATIVE = frozenset(
     f"arith.{name}"
     for name in (
-        *("addf", "addi", "mulf", "muli", "andi", "ori", "xori", "maxsi", "maxui", "minsi", "minui"),
+        *(
+            "addf",
+            "addi",
+            "mulf",
+            "muli",
+            "andi",
+            "ori",
+            "xori",
+            "maxsi",
+            "maxui",
+            "minsi",
+            "minui",
+        ),
         *("maximumf", "minimumf", "maxnumf", "minnumf"),
     )
 )

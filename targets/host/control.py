@@ -51,9 +51,7 @@ def lower_while(body: Body, op: ir.OpView) -> None:
     buffers = _enter(body, inits, before.arguments, None)
     starts = [body.scalar(value).value for value in inits if not is_tile(value.type)]
     scalars = [value_type(result.type) for result in results if not is_tile(result.type)]
-    loop = ir.Operation.create(
-        "scf.while", results=scalars, operands=starts, regions=2, ip=body.at
-    )
+    loop = ir.Operation.create("scf.while", results=scalars, operands=starts, regions=2, ip=body.at)
     unknown = ir.Location.unknown(op.operation.context)
     with body.arena.loop():
         types = [start.type for start in starts]
@@ -175,9 +173,7 @@ class _Move:
         return not others and self.reads.get(slot, True)
 
 
-def _replace(
-    body: Body, yields: Sequence[ir.Value], buffers: Sequence[Buffer | None]
-) -> None:
+def _replace(body: Body, yields: Sequence[ir.Value], buffers: Sequence[Buffer | None]) -> None:
     """Write the yielded tiles into the buffers, as if all at once."""
     waiting = [
         _Move(partial(body.copy, value), buffer, body.reads(value))

@@ -165,4 +165,3 @@ def _end_block_at(call: ir.OpView) -> None:
     one = {"value": ir.BoolAttr.get(True)}
     failed = ir.Operation.create("llvm.mlir.constant", results=[integer(1)], attributes=one, ip=at)
     ir.Operation.create("llvm.return", operands=[failed.results[0]], ip=at)
-

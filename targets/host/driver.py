@@ -100,7 +100,9 @@ class HostKernel:
     def _learn(self, seconds: float) -> None:
         """Take note of what a program cost; what disturbs a measurement makes it longer."""
         known = self._seconds_a_program
-        self._seconds_a_program = seconds if known is None else min(seconds, 0.9 * known + 0.1 * seconds)
+        self._seconds_a_program = (
+            seconds if known is None else min(seconds, 0.9 * known + 0.1 * seconds)
+        )
 
 
 @cache

@@ -86,7 +86,6 @@ class Surroundings(Protocol):
 Key = tuple[ir.Value, Index]
 
 
-
 class Evaluator:
     """Computes tiles within one nest.
 
@@ -158,7 +157,9 @@ class Evaluator:
     def write(self, buffer: Buffer, index: Index, value: Lanes) -> None:
         """Write elements of a buffer."""
         lanes = 1 << indexing.lane_bits(index)
-        self.memory.store(self.place(buffer, index), self._to_memory(value, buffer.held, lanes), None, lanes)
+        self.memory.store(
+            self.place(buffer, index), self._to_memory(value, buffer.held, lanes), None, lanes
+        )
 
     def place(self, buffer: Buffer, index: Index) -> Place:
         """Return where elements of a buffer lie."""
@@ -235,15 +236,11 @@ class Evaluator:
             case _:
                 return self.elementwise(op, value, operands, lanes)
 
-    def apply(
-        self, op: ir.OpView, result: ir.Value, operands: list[Lanes], lanes: int
-    ) -> Lanes:
+    def apply(self, op: ir.OpView, result: ir.Value, operands: list[Lanes], lanes: int) -> Lanes:
         """Apply an elementwise op to operands that are at hand."""
         return self._make(op, (result, ()), operands, lanes)
 
-    def scalar_op(
-        self, op: ir.OpView, result: ir.Value, operands: list[Uniform]
-    ) -> Uniform:
+    def scalar_op(self, op: ir.OpView, result: ir.Value, operands: list[Uniform]) -> Uniform:
         """Compute an op on scalars outside of all loops."""
         made = self._make(op, (result, ()), list(operands), 1)
         assert isinstance(made, Uniform)

@@ -73,6 +73,8 @@ def _lower_kernel(
             "function_type": ir.TypeAttr.get(ir.FunctionType.get(types, [integer(1)])),
             "sym_visibility": ir.StringAttr.get("private"),
             "llvm.linkage": ir.Attribute.parse("#llvm.linkage<internal>"),
+            # Inlined into the loop over programs it would be unrolled, and save nothing.
+            "no_inline": ir.UnitAttr.get(),
         },
         regions=1,
         ip=ir.InsertionPoint(module.body),
@@ -83,7 +85,16 @@ def _lower_kernel(
     planner = Planner(kernel)
     planner.run()
     assign_in_place(planner)
-    body = Body(Code(block), cpu, planner.plan, program, ir.InsertionPoint(block), combiners, lower_block, module)
+    body = Body(
+        Code(block),
+        cpu,
+        planner.plan,
+        program,
+        ir.InsertionPoint(block),
+        combiners,
+        lower_block,
+        module,
+    )
     _set_arguments(body, kernel, old, arguments)
     lower_block(body, old)
     if body.needs_leave:
@@ -104,9 +115,7 @@ def _declare(module: ir.Module, name: str) -> None:
     ir.Operation.create("func.func", attributes=attributes, regions=1, ip=at)
 
 
-def _set_arguments(
-    body: Body, kernel: ir.OpView, old: ir.Block, arguments: list[ir.Value]
-) -> None:
+def _set_arguments(body: Body, kernel: ir.OpView, old: ir.Block, arguments: list[ir.Value]) -> None:
     attributes = kernel.operation.attributes
     described = attributes["arg_attrs"] if "arg_attrs" in attributes else None
     for i, argument in enumerate(old.arguments):
@@ -197,6 +206,3 @@ def _lower_store(body: Body, op: tile.StoreOp) -> None:
         evaluator.memory.store(place, evaluator.to_memory(value, held, lanes), mask, lanes)
 
     body.each(shape_of(op.ptr.type), body.lane_bits(held), visit)
-
-
-

@@ -63,9 +63,7 @@ class Memory:
         self._code: Code = arithmetic.code
         self._cpu = cpu
 
-    def load(
-        self, place: Place, mask: Lanes | None, other: Lanes | None, lanes: int
-    ) -> Lanes:
+    def load(self, place: Place, mask: Lanes | None, other: Lanes | None, lanes: int) -> Lanes:
         """Read each lane; those masked off give `other`, or 0.
 
         Args:
@@ -220,12 +218,12 @@ class Memory:
             return self._plain_load(pointer, filler.type, volatile, at)
         if width_of(ir.VectorType(filler.type).element_type) in self._cpu.masked_bits:
             operands = [pointer, flags, filler]
-            return self._code.op(
-                "llvm.intr.masked.load", operands, filler.type, at, _unaligned(32)
-            )
+            return self._code.op("llvm.intr.masked.load", operands, filler.type, at, _unaligned(32))
         branch = If(self._code.all_lanes(flags, at), [filler.type], at)
         whole = self._plain_load(pointer, filler.type, volatile, branch.then)
-        some = self._load_by_lane(self._run_pointer(pointer, filler), flags, filler, branch.otherwise)
+        some = self._load_by_lane(
+            self._run_pointer(pointer, filler), flags, filler, branch.otherwise
+        )
         return branch.finish([whole], [some])[0]
 
     def _masked_store(

@@ -48,6 +48,7 @@ _COSTLY_ARITH = ("div", "rem")
 _WRITES = (tile.StoreOp, tile.AtomicRmwOp, tile.AtomicCasOp)
 _ROOTS = (*_WRITES, tile.ReduceOp, tile.ScanOp, tile.DotOp, tile.PrintOp, tile.AssertOp)
 
+
 @dataclass
 class Plan:
     """What was decided.
@@ -187,9 +188,7 @@ class Planner:
         for operand in tiles:
             self.sites.setdefault(operand, set()).update(readers)
 
-    def _must_keep(
-        self, op: ir.OpView, result: ir.Value, site: Site, sites: set[Site]
-    ) -> bool:
+    def _must_keep(self, op: ir.OpView, result: ir.Value, site: Site, sites: set[Site]) -> bool:
         if isinstance(op, tile.LoadOp):
             (only, *more) = sites
             return bool(more) or only.block != site.block or self._is_written_between(site, only)
@@ -212,6 +211,7 @@ class Planner:
                 operand == write.value  # type: ignore[attr-defined]
             )
             self.plan.kept.update([operand] if is_value else loads)
+
 
 def own_cost(op: ir.OpView) -> int:
     """Return about how many instructions one element of an op takes."""

@@ -70,9 +70,7 @@ def lower_reduce(body: Body, op: tile.ReduceOp) -> None:
     widest = max((value_type(s.type) for s in op.sources), key=lambda t: t.width)
     lanes = body.lane_bits(widest) if combiner.elementwise else 0
     axis = axis_of(shape, op.axis, lanes)
-    buffers = [
-        body.destination(r) if shape_of(r.type) else None for r in op.operation.results
-    ]
+    buffers = [body.destination(r) if shape_of(r.type) else None for r in op.operation.results]
     nest, evaluator = body.nest()
     for count in axis.cover.loops:
         nest.open(count)
@@ -133,9 +131,7 @@ class _Reduction:
         for which, total in enumerate(carried):
             rest = number(which, bits) + _counter(level, self._axis.loop_bits - bits)
             given = [self._lane_value(total, level)]
-            made = self._combiner.apply(
-                self._evaluator, given, self._elements(rest), self._lanes
-            )
+            made = self._combiner.apply(self._evaluator, given, self._elements(rest), self._lanes)
             totals.append(arithmetic.vector(made[0], self._lanes))
         parts = self._close(totals, self._lanes)
         while len(parts) > 1:

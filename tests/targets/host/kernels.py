@@ -200,7 +200,9 @@ class Kernel:
         self.args = [Tile(self, argument) for argument in block.arguments]
         self._combiners = 0
 
-    def op(self, name: str, *operands: Tile, result: ir.Type | None = None, **attributes: Any) -> Tile:
+    def op(
+        self, name: str, *operands: Tile, result: ir.Type | None = None, **attributes: Any
+    ) -> Tile:
         """Build an op of one result, of its first operand's type unless given."""
         with context(), ir.Location.unknown():
             made = ir.Operation.create(
@@ -233,9 +235,7 @@ class Kernel:
             return operand.value if isinstance(operand, Tile) else operand
 
         with context(), ir.Location.unknown():
-            return op.build(
-                *map(bare, operands), results=types, ip=self._places[-1], **attributes
-            )
+            return op.build(*map(bare, operands), results=types, ip=self._places[-1], **attributes)
 
     def constant(self, value: float, type_: ir.Type | str) -> Tile:
         type_ = parse_type(type_) if isinstance(type_, str) else type_
@@ -310,9 +310,7 @@ class Kernel:
         held = like(pointer.type, pointee(pointer.type))
         value = value if isinstance(value, Tile) else self.constant(value, held)
         value = self.broadcast(value, pointer.shape)
-        return self.build(
-            tile.AtomicRmwOp, pointer, value, mask, result=held, kind=kind, sem=sem
-        )
+        return self.build(tile.AtomicRmwOp, pointer, value, mask, result=held, kind=kind, sem=sem)
 
     def cas(self, pointer: Tile, compare: Any, value: Any) -> Tile:
         held = like(pointer.type, pointee(pointer.type))
@@ -436,7 +434,9 @@ class Kernel:
         with self._at(made.regions[0].blocks[0]):
             arguments = [Tile(self, a) for a in made.regions[0].blocks[0].arguments]
             tested = test(*arguments)
-            self._end("scf.condition", tested if isinstance(tested, tuple) else (tested, *arguments))
+            self._end(
+                "scf.condition", tested if isinstance(tested, tuple) else (tested, *arguments)
+            )
         self._fill(made, 1, "scf.yield", body)
         return [Tile(self, result) for result in made.results]
 
