@@ -137,7 +137,12 @@ def coalesced(
     lane_box = fill(lanes, order)
     slow = [axis for axis in order[::-1] if axis not in reduced]
     slow += [axis for axis in order[::-1] if axis in reduced]
-    return blocked(shape, per_thread, lane_box, fill(warps, slow), order)
+    warp_box = fill(warps, slow)
+    # What is left of slow dimensions each thread takes side by side: the same rows are read in
+    # another order, and a thread can write short vectors along them to shared memory.
+    for axis in order[1:]:
+        per_thread[axis] = rest[axis]
+    return blocked(shape, per_thread, lane_box, warp_box, order)
 
 
 class _Groups:
