@@ -32,13 +32,15 @@ _TO_LLVM = (
 
 def passes(chip: Chip, options: Options) -> Sequence[Step]:
     """Return the passes from the `tile` level to the `llvm` level."""
-    return [*tile_steps(chip), *tgpu_steps(chip, options), *machine_steps(chip, options)]
+    return [*tile_steps(chip, options), *tgpu_steps(chip, options), *machine_steps(chip, options)]
 
 
-def tile_steps(chip: Chip) -> Sequence[Step]:
+def tile_steps(chip: Chip, options: Options) -> Sequence[Step]:
     """Return the passes that say what the kernel means in what the chip computes with."""
     return [
         Step(simplify, TILE),
+        # Before casts are expanded: it may cast operands to a type that the chip multiplies.
+        Step(partial(select_mma, table=mma.table(chip), num_warps=options.num_warps), TILE),
         # Types first: which functions and casts are left to expand depends on them.
         Step(partial(promote_floats, native=arithmetic.float_types(chip)), TILE),
         Step(
@@ -57,8 +59,7 @@ def tgpu_steps(chip: Chip, options: Options) -> Sequence[Step]:
     warps = options.num_warps
     matrices = {"matrix_loads": chip.ldmatrix, "matrix_stores": chip.stmatrix}
     return [
-        # Matrix instructions first: layouts follow from their fragments.
-        Step(partial(select_mma, table=mma.table(chip), num_warps=warps), TILE),
+        # Layouts follow from matrix instructions and from how memory is accessed.
         Step(partial(assign_layouts, num_warps=warps, warp_size=chip.warp_size), TGPU),
         Step(partial(share_conversions, **matrices), TGPU),
         # All readers and writers of a buffer are known: choose what has no bank conflicts.

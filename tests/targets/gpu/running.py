@@ -29,7 +29,7 @@ def to_machine(module: ir.Module, warps: int = 4, chip: str = "sm_80") -> ir.Mod
     set_warps(module, warps)
     options, found = Options(num_warps=warps), find_chip(chip)
     last = machine_steps(found, options)[:1]
-    run_passes(module, [*tile_steps(found), *tgpu_steps(found, options), *last])
+    run_passes(module, [*tile_steps(found, options), *tgpu_steps(found, options), *last])
     return module
 
 
