@@ -202,8 +202,12 @@ class _Copies:
             driver.copy_in(address, _bytes_at(memory), index)
 
     def translate(self, address: int) -> int:
-        """Return where the byte at a host address went; a stretch's end counts as in it."""
-        for memory, base in self._stretches:
+        """Return where the byte at a host address went.
+
+        An empty array may begin at the end of a stretch; where another stretch begins there too,
+        the address is that one's.
+        """
+        for memory, base in reversed(self._stretches):
             if memory.low <= address <= memory.high:
                 return base + address - memory.low
         return 0

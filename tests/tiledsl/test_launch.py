@@ -1,8 +1,12 @@
 """Where a launch runs, and with which grid."""
 
+import ctypes
+from typing import Any
+
 import numpy as np
 import pytest
 
+from tiledsl import launch
 from tiledsl.arrays import HOST, Argument, pointer, read
 from tiledsl.device import current, device, normalize
 from tiledsl.dialects.diagnostics import KernelError
@@ -83,8 +87,6 @@ def test_the_environment_sets_the_default(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_missing_device_is_a_kernel_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tiledsl import launch
-
     class NoDevices:
         def devices(self) -> list[object]:
             return []
@@ -93,3 +95,66 @@ def test_a_missing_device_is_a_kernel_error(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(launch, "_driver", lambda vendor: NoDevices())  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
     with pytest.raises(KernelError, match="expected a device among 0 of kind cuda, found 'cuda:0'"):
         launch.chip_of("cuda:0")
+
+
+class HostAsDevice:
+    """A driver whose device memory is arrays of this process."""
+
+    def __init__(self) -> None:
+        self.memory: dict[int, np.ndarray[Any, Any]] = {}
+
+    def allocate(self, size: int, device: int = 0) -> int:
+        array = np.zeros(max(size, 1), np.uint8)
+        self.memory[array.ctypes.data] = array
+        return array.ctypes.data
+
+    def free(self, address: int, device: int = 0) -> None:
+        del self.memory[address]
+
+    def copy_in(self, address: int, array: np.ndarray[Any, Any], device: int = 0) -> None:
+        self.memory[address][: array.size] = array
+
+    def copy_out(self, array: np.ndarray[Any, Any], address: int, device: int = 0) -> None:
+        array[:] = self.memory[address][: array.size]
+
+    def synchronize(self, device: int = 0) -> None:
+        pass
+
+
+def bytes_at(address: int, size: int) -> np.ndarray[Any, Any]:
+    view: Any = (ctypes.c_uint8 * size).from_address(address)
+    return np.frombuffer(view, np.uint8)
+
+
+def test_arrays_travel_to_the_device_and_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = HostAsDevice()
+    monkeypatch.setattr(launch, "_driver", lambda vendor: driver)  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
+    base = np.arange(64, dtype=np.uint8)
+    # Neighbours that touch, an overlap, an empty array at the seam, and one that is read-only.
+    arrays = [base[:16], base[16:32], base[24:40], base[16:16], np.arange(8, dtype=np.uint8)]
+    arrays[4].flags.writeable = False
+    arguments = [argument for array in arrays if (argument := read(array)) is not None]
+    with launch.on_device("cuda:0", arguments, dict(enumerate(arrays))) as values:
+        addresses = [int(value) for value in values]
+        for array, address in zip(arrays, addresses, strict=True):
+            np.testing.assert_array_equal(bytes_at(address, array.size), array)
+        assert addresses[2] - addresses[1] == 8
+        for address, array in zip(addresses, arrays, strict=True):
+            bytes_at(address, array.size)[:] += 100
+    expected = np.arange(64, dtype=np.uint8)
+    expected[:40] += 100
+    expected[24:32] += 100
+    np.testing.assert_array_equal(base, expected)
+    np.testing.assert_array_equal(arrays[4], np.arange(8))
+    assert not driver.memory
+
+
+def test_device_memory_is_freed_when_a_launch_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = HostAsDevice()
+    monkeypatch.setattr(launch, "_driver", lambda vendor: driver)  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
+    array = np.zeros(4, np.float32)
+    argument = read(array)
+    assert argument is not None
+    with pytest.raises(RuntimeError), launch.on_device("cuda:0", [argument], {0: array}):
+        raise RuntimeError
+    assert not driver.memory

@@ -406,7 +406,7 @@ def scaled_on(real: Driver, kernel: Kernel, count: int = 1000) -> None:
 def test_a_real_device_runs_ptx():
     kernel = driver().load(PTX.encode(), "scale", 60_000)
     assert kernel.resources.registers > 0
-    assert kernel.resources.spill_bytes == 0
+    assert not kernel.resources.spill_bytes  # None where the driver had compiled it before
     scaled_on(driver(), kernel)
 
 
