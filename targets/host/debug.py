@@ -1,8 +1,8 @@
 """Lower `tile.print` and `tile.assert` to calls back into the driver.
 
 The job holds the address of one function for each. Both take a record, an array of i64: the address
-and length of a text, the program's x, y, z, and for a print the element's index and bits. The text
-of an assertion is its message; that of a print is JSON (`PrintFormat`).
+of the job, the address and length of a text, the program's x, y, z, and for a print the element's
+index and bits. The text of an assertion is its message; that of a print is JSON (`PrintFormat`).
 
 A failed assertion ends its program at once, since what follows may rely on it. Structured control
 flow cannot say so; a call of `LEAVE` marks the place, and `leave_failed_programs` turns it into a
@@ -11,9 +11,7 @@ return once control flow is flat.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 
 from mlir import ir
 
@@ -24,7 +22,7 @@ from tiledsl.targets.host.body import Body, lanes_in
 from tiledsl.targets.host.code import If, integer, pointer_type, width_of
 from tiledsl.targets.host.evaluate import Evaluator
 from tiledsl.targets.host.index import Index
-from tiledsl.targets.host.job import Job
+from tiledsl.targets.host.job import Job, PrintFormat
 from tiledsl.targets.host.lanes import Spread, Uniform
 from tiledsl.targets.host.memory import offset_pointer
 
@@ -32,35 +30,12 @@ LEAVE = "tile.leave"
 """The function whose call marks where a program ends."""
 
 
-@dataclass(frozen=True)
-class PrintFormat:
-    """How the driver prints an element.
-
-    Attributes:
-        prefix: The author's words.
-        type: Name of the element's type; "" where there is no value.
-        rank: Dimensions of the tile.
-        signed: Whether an integer is signed.
-        hex: Whether to print it as hexadecimal.
-    """
-
-    prefix: str
-    type: str
-    rank: int
-    signed: bool
-    hex: bool
-
-    def text(self) -> str:
-        """Return this as a record's text."""
-        return json.dumps(asdict(self))
-
-
 def lower_print(body: Body, op: tile.PrintOp) -> None:
     """Print every element in order, or the prefix alone."""
     value = op.value
     shape = () if value is None else shape_of(value.type)
     type_ = "" if value is None else _type_name(value.type)
-    text = PrintFormat(op.prefix, type_, len(shape), op.signed, op.hex).text()
+    text = PrintFormat(op.prefix, type_, len(shape), op.signed, op.hex).to_text()
 
     def visit(evaluator: Evaluator, index: Index) -> None:
         level = evaluator.nest.depth
@@ -125,7 +100,8 @@ def _call(
     code, i64 = body.code, integer(64)
     address, length = body.text(text)
     ids = [code.op("arith.extui", [number], i64, at) for number in body.program.ids]
-    values = [address, code.constant(i64, length), *ids, *fields]
+    job = code.op("llvm.ptrtoint", [body.program.job], i64, at)
+    values = [job, address, code.constant(i64, length), *ids, *fields]
     record = body.allocate((len(values),), i64)
     for number, value in enumerate(values):
         place = offset_pointer(code, record.pointer, code.constant(i64, 8 * number), at)

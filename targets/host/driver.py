@@ -20,9 +20,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tiledsl.dialects.diagnostics import CompilerBug, KernelError
+from tiledsl.dialects.diagnostics import KernelError
 from tiledsl.targets.driver import PLAIN_LAUNCH, DeviceInfo, Driver, Grid, LaunchOptions, Resources
 from tiledsl.targets.driver_library import contiguous_address
+from tiledsl.targets.host.callbacks import callbacks
 from tiledsl.targets.host.job import Job
 from tiledsl.targets.host.pool import pool, thread_count
 
@@ -77,7 +78,8 @@ class HostKernel:
         packed = ctypes.create_string_buffer(arguments, max(1, len(arguments)))
         team = self._team(programs)
         chunk = programs if team == 1 else -(-programs // (team * _CHUNKS_A_THREAD))
-        fields = (0, programs, chunk, ctypes.addressof(packed), 0, 0, nx, ny, nz)
+        back = callbacks()
+        fields = (0, programs, chunk, ctypes.addressof(packed), back.print, back.fail, nx, ny, nz)
         job = ctypes.create_string_buffer(Job.FORMAT.pack(*fields), Job.SIZE)
         start = time.perf_counter()
         if team == 1:
@@ -85,6 +87,8 @@ class HostKernel:
         else:
             pool().run(lambda: self._share(job), team)
         self._learn((time.perf_counter() - start) * team / programs)
+        if back.failures:
+            back.raise_failure(ctypes.addressof(job))
 
     def _share(self, job: ctypes.Array[ctypes.c_char]) -> None:
         self._function(job, _scratch.address(self._scratch_bytes))
