@@ -15,6 +15,9 @@ from tiledsl.language.value import Operand, Value, build_all, describe
 def device_print(prefix: str, *args: Operand, hex: bool = False) -> None:
     """Print values from the device: a line an element, with the program's and its own index.
 
+    A line is `pid (x, y, z) idx (i, j) prefix value`. Elements of a value, and values, come in no
+    particular order.
+
     Args:
         prefix: A string known at compile time, printed first.
         *args: Scalars, or tiles.
@@ -26,14 +29,16 @@ def device_print(prefix: str, *args: Operand, hex: bool = False) -> None:
             f"expected a string as the first argument of `device_print`, found {describe(text)}"
         )
     values = [_printable(as_value(a)) for a in args]
-    build_all(
-        tile.PrintOp,
-        values,
-        types=[],
-        prefix=text,
-        signed=[int(v.dtype.is_int_signed()) for v in values],
-        hex=bool(unwrap(hex)) or None,
-    )
+    for value in values or [None]:
+        unsigned = value is not None and not value.dtype.is_int_signed()
+        build_all(
+            tile.PrintOp,
+            value,
+            types=[],
+            prefix=text,
+            signed=False if unsigned else None,
+            hex=bool(unwrap(hex)) or None,
+        )
 
 
 def _printable(value: Value) -> Value:
