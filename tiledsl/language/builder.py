@@ -34,18 +34,28 @@ class Region:
     Attributes:
         block: The block.
         parent: The region around it; None for the kernel's body.
-        open: Whether values of it may be used.
         words: What it is, for messages: "a run-time loop", "a run-time branch".
+        merged_into: The region that its ops were moved to, if they were.
     """
 
-    __slots__ = ("block", "ip", "open", "parent", "words")
+    __slots__ = ("_open", "block", "ip", "merged_into", "parent", "words")
 
     def __init__(self, block: ir.Block, parent: Region | None, words: str) -> None:
         self.block = block
         self.ip = ir.InsertionPoint(block)
         self.parent = parent
-        self.open = True
         self.words = words
+        self.merged_into: Region | None = None
+        self._open = True
+
+    @property
+    def open(self) -> bool:
+        """Whether values of it may be used."""
+        return self._open if self.merged_into is None else self.merged_into.open
+
+    def close(self) -> None:
+        """Make its values unusable."""
+        self._open = False
 
 
 class Builder:
@@ -55,6 +65,10 @@ class Builder:
         module: The module of the kernel and its combine functions.
         options: What the compilation was asked for.
         region: The innermost open region.
+        depth: How many regions are open in the kernel's body.
+        count: How many ops were made.
+        pending: The lazily evaluated expressions that are being evaluated, innermost last.
+        held: The middle operand of the chained comparison that is being evaluated.
         float_flags: The `fastmath` attribute of `+`, `-`, `*` on floats, or None.
         function_flags: That of `/` and of transcendental functions, or None.
     """
@@ -66,6 +80,9 @@ class Builder:
         self.options = options
         self.region = Region(body, None, "the kernel")
         self.depth = 0
+        self.count = 0
+        self.pending: list[object] = []
+        self.held: object = None
         self.float_flags, self.function_flags = _flags(options)
         self._base = base
         self._locations: dict[tuple[tuple[int, int], ...], ir.Location] = {}
@@ -93,7 +110,7 @@ class Builder:
         region = self.region
         if region.parent is None:
             raise RuntimeError("the kernel's body is closed by `finish` alone")
-        region.open = False
+        region.close()
         self.region = region.parent
         self.depth -= 1
         return region
@@ -107,10 +124,11 @@ class Builder:
         """Move the ops of a closed region to the end of the innermost open one."""
         for op in list(region.block.operations):
             self.region.block.append(op.operation)
+        region.merged_into = self.region
 
     def finish(self) -> None:
         """End the trace: drop what was left over."""
-        self.region.open = False
+        self.region.close()
         self._holder.erase()
 
     # --- making an op --------------------------------------------------------------------------
@@ -159,6 +177,7 @@ class Builder:
 
     def location(self) -> ir.Location:
         """Return the location of the author's expression, within the calls that led to it."""
+        self.count += 1
         frames = current_frames(self._base)
         key = tuple((id(frame.f_code), frame.f_lasti) for frame in frames)
         found = self._locations.get(key)

@@ -56,6 +56,13 @@ class TileType(NamedTuple):
         return f"{self.dtype} {self.shape}" if self.shape else str(self.dtype)
 
     @property
+    def words(self) -> str:
+        """As messages say it."""
+        if not self.shape:
+            return f"{self.dtype} scalar"
+        return f"{self.dtype} tile of shape {self.shape}"
+
+    @property
     def scalar(self) -> DType:
         """The element type."""
         return self.dtype
@@ -112,6 +119,10 @@ class Value:
                 hint="assign it to a variable that has a value of this type before",
             )
         return self._handle
+
+    def held_at(self, region: Region) -> ir.Value:
+        """Return the MLIR value for a use at the end of `region`, which may be closed already."""
+        return self._handle if self.region is region else self.handle
 
     @property
     def type(self) -> TileType:
@@ -411,9 +422,7 @@ def describe(value: object) -> str:
     """Say what an operand is: type and shape of a value, type and text of a Python object."""
     value = unwrap(value)
     if isinstance(value, Value):
-        if not value.shape:
-            return f"{value.dtype} scalar"
-        return f"{value.dtype} tile of shape {value.shape}"
+        return value.type.words
     if value is None:
         return "None"
     return f"Python {type(value).__name__} {value!r:.60}"

@@ -1,0 +1,91 @@
+"""Give a leaf of a variable a type, and a value of that type inside a region.
+
+A Python number is weak here too: it takes the type of the run-time value that it meets if the weak
+promotion gives that very type, and its own default (int32, int64 if need be, float32, bool) when
+it meets none.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import numpy as np
+from mlir import ir
+
+from tiledsl.control_flow.trees import UNSET, is_leaf
+from tiledsl.dialects.diagnostics import KernelError
+from tiledsl.dtypes import DType, as_dtype, bool_, default_dtype, float32, promote_weak
+from tiledsl.language.builder import Region, current
+from tiledsl.language.types import constant_attribute, to_ir
+from tiledsl.language.value import Number, TileType, Value, describe
+
+
+def own_type(leaf: object) -> TileType:
+    """Return the type that a leaf has by itself."""
+    if isinstance(leaf, Value):
+        return leaf.type
+    if isinstance(leaf, np.generic):
+        return TileType(as_dtype(cast("Any", leaf).dtype), ())
+    return TileType(default_dtype(cast("Number", leaf)), ())
+
+
+def _is_weak(leaf: object) -> bool:
+    return not isinstance(leaf, Value | np.generic)
+
+
+def fits(leaf: object, type_: TileType) -> bool:
+    """Return whether a leaf is of a type, or a weak number that takes it."""
+    if not _is_weak(leaf):
+        return own_type(leaf) == type_
+    if type_.shape or type_.dtype.is_ptr():
+        return False
+    number = cast("Number", leaf)
+    kind = bool if isinstance(number, bool) else float if isinstance(number, float) else int
+    dtype = type_.dtype
+    if dtype.is_bool() != (kind is bool) or promote_weak(dtype, kind) is not dtype:
+        return False
+    return not dtype.is_int() or dtype.holds(int(number))
+
+
+def common_type(first: object, second: object) -> TileType | None:
+    """Return the type that two leaves can both have, or None."""
+    if _is_weak(first) and _is_weak(second):
+        return TileType(_weak_type(cast("Number", first), cast("Number", second)), ())
+    strong, other = (second, first) if _is_weak(first) else (first, second)
+    type_ = own_type(strong)
+    return type_ if fits(other, type_) else None
+
+
+def _weak_type(first: Number, second: Number) -> DType:
+    if isinstance(first, float) or isinstance(second, float):
+        return float32
+    if isinstance(first, bool) and isinstance(second, bool):
+        return bool_
+    low, high = sorted((int(first), int(second)))
+    widest = default_dtype(low if -low > high else high)
+    if not widest.holds(low):
+        raise KernelError(f"expected integers that fit one type, found {first} and {second}")
+    return widest
+
+
+def materialize(leaf: object, type_: TileType, region: Region) -> ir.Value:
+    """Return a leaf as an MLIR value of a type, for use at the end of a closed or open region.
+
+    Raises:
+        KernelError: It was made in a region that has ended before.
+    """
+    if isinstance(leaf, Value):
+        return leaf.held_at(region)
+    number = cast("Number", leaf.item()) if isinstance(leaf, np.generic) else cast("Number", leaf)
+    attribute = constant_attribute(number, type_.dtype, ())
+    made = current().create(
+        "arith.constant", [], [to_ir(type_.dtype)], {"value": attribute}, region
+    )
+    return made.results[0]
+
+
+def leaf_text(value: object) -> str:
+    """Say what a variable holds, for a message that names its types."""
+    if value is UNSET:
+        return "no value"
+    return own_type(value).words if is_leaf(value) else describe(value)

@@ -1,0 +1,231 @@
+"""From a kernel to a `tile` module: run its rewritten form once on tracer values.
+
+`trace` is the seam between the front end and the compiler. The module it returns holds one public
+`func.func` named after the kernel, whose arguments are the run-time parameters in order, with
+`tile.name`, `tile.divisibility` (16 where that is known) and `tile.signed`; and private functions
+that reductions and scans combine with. Constexprs are gone. Every op carries the author's position.
+
+Whatever goes wrong while the author's code runs is shown at the innermost expression of the author's,
+with the calls that led there: a `KernelError` of the language, a name that is not defined, a variable
+that run-time control flow left without a value, any other Python exception. What goes wrong in this
+package is a `CompilerBug`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Mapping, Sequence
+from types import FrameType, FunctionType, TracebackType
+from typing import Any, cast
+
+from mlir import ir
+
+from tiledsl.control_flow.calls import prepared
+from tiledsl.control_flow.function import rewritten
+from tiledsl.dialects import contracts
+from tiledsl.dialects.context import context, lock
+from tiledsl.dialects.diagnostics import CompilerBug, KernelError, Span
+from tiledsl.dtypes import parse_dtype, pointer_type, unwrap
+from tiledsl.language.builder import Builder, current, is_tracing, tracing
+from tiledsl.language.positions import Place, is_library_file, places_of
+from tiledsl.language.types import to_ir
+from tiledsl.language.value import Value, constant
+from tiledsl.specialize import DIVISOR, ArgType
+from tiledsl.targets.target import Options
+
+
+def trace(
+    kernel: Callable[..., object],
+    signature: Mapping[str, ArgType],
+    constexprs: Mapping[str, object],
+    options: Options,
+) -> ir.Module:
+    """Trace `kernel` into a module at the `tile` level.
+
+    Args:
+        kernel: The author's function.
+        signature: Type of each run-time parameter, in the kernel's order.
+        constexprs: Value of each other parameter.
+        options: `num_warps` and `num_stages` become attributes; the float options decide the flags
+            of arithmetic.
+
+    Raises:
+        KernelError: The kernel is wrong.
+        CompilerBug: The front end is.
+    """
+    if not isinstance(kernel, FunctionType):
+        raise KernelError(f"expected a Python function as a kernel, found {kernel!r}")
+    with lock, context(), ir.Location.unknown():
+        module = ir.Module.create()
+        function, block = _declare(module, kernel, signature, options)
+        base = inspect.currentframe()
+        builder = Builder(module, block, options, base)
+        try:
+            with tracing(builder):
+                _run(kernel, _arguments(function, signature), constexprs)
+                builder.create("func.return", [], [])
+        finally:
+            builder.finish()
+        contracts.check(module, contracts.TILE)
+    return module
+
+
+def call_helper(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Call a jitted function inside a kernel that is being traced.
+
+    Raises:
+        KernelError: No kernel is being traced.
+    """
+    if not is_tracing():
+        raise KernelError(
+            f"expected `{function.__name__}` to be launched with a grid, or called from a kernel",
+            hint=f"{function.__name__}[grid](...)",
+        )
+    return prepared(function, tuple(args), kwargs)
+
+
+# --- the kernel's function -----------------------------------------------------------------------
+
+
+def _declare(
+    module: ir.Module, kernel: FunctionType, signature: Mapping[str, ArgType], options: Options
+) -> tuple[ir.Operation, ir.Block]:
+    """Make the kernel's `func.func` and its block."""
+    types = [_type(argument) for argument in signature.values()]
+    location = _definition(kernel).location(context())
+    op: ir.Operation = cast("Any", ir.Operation).create(
+        "func.func",
+        attributes={
+            "sym_name": ir.StringAttr.get(re.sub(r"\W", "_", kernel.__name__)),
+            "function_type": ir.TypeAttr.get(ir.FunctionType.get(types, [])),
+            "arg_attrs": ir.ArrayAttr.get(
+                [_argument_attributes(name, a) for name, a in signature.items()]
+            ),
+            "tile.num_warps": _i64(options.num_warps),
+            "tile.num_stages": _i64(options.num_stages),
+        },
+        regions=1,
+        loc=location,
+        ip=ir.InsertionPoint(module.body),
+    )
+    block: ir.Block = cast("Any", ir.Block).create_at_start(
+        op.regions[0], types, [location] * len(types)
+    )
+    return op, block
+
+
+def _definition(kernel: FunctionType) -> Span:
+    code = kernel.__code__
+    return Span(code.co_filename, code.co_firstlineno, 1, code.co_firstlineno, 1)
+
+
+def _i64(value: int) -> ir.Attribute:
+    return ir.IntegerAttr.get(ir.IntegerType.get_signless(64), value)
+
+
+def _type(argument: ArgType) -> ir.Type:
+    dtype = parse_dtype(argument.dtype)
+    return to_ir(pointer_type(dtype) if argument.pointer else dtype)
+
+
+def _argument_attributes(name: str, argument: ArgType) -> ir.Attribute:
+    attributes: dict[str, ir.Attribute] = {"tile.name": ir.StringAttr.get(name)}
+    if argument.divisible:
+        attributes["tile.divisibility"] = _i64(DIVISOR)
+    dtype = parse_dtype(argument.dtype)
+    if dtype.is_int() and not argument.pointer:
+        attributes["tile.signed"] = ir.BoolAttr.get(dtype.is_int_signed())
+    return ir.DictAttr.get(attributes)
+
+
+def _arguments(function: ir.Operation, signature: Mapping[str, ArgType]) -> dict[str, Value]:
+    """Return the kernel's run-time parameters as values; one of a known value is a constant."""
+    values: dict[str, Value] = {}
+    block = function.regions[0].blocks[0]
+    for i, (name, argument) in enumerate(signature.items()):
+        dtype = parse_dtype(argument.dtype)
+        if argument.value is not None:
+            # Typed like the argument, so that knowing the value changes no result.
+            values[name] = constant(argument.value, dtype)
+        else:
+            kind = pointer_type(dtype) if argument.pointer else dtype
+            values[name] = Value(block.arguments[i], kind, (), current().region)
+    return values
+
+
+# --- running it ----------------------------------------------------------------------------------
+
+
+def _run(
+    kernel: FunctionType, values: Mapping[str, Value], constexprs: Mapping[str, object]
+) -> None:
+    plain = {name: unwrap(value) for name, value in constexprs.items()}
+    try:
+        result = rewritten(kernel)(**values, **plain)
+        if result is not None:
+            raise KernelError(
+                f"expected kernel `{kernel.__name__}` to return nothing, found {result!r}",
+                _definition(kernel),
+                hint="store results through a pointer",
+            )
+    except KernelError as error:
+        raise _placed(error, error.__traceback__) from error.__cause__
+    except CompilerBug:
+        raise
+    except NameError as error:
+        raise _placed(_unbound(error), error.__traceback__) from None
+    except Exception as error:
+        if not _is_authors(error.__traceback__):
+            raise CompilerBug(f"while tracing `{kernel.__name__}`: {error!r}") from error
+        words = f"{type(error).__name__}: {error}"
+        raise _placed(KernelError(words), error.__traceback__) from error
+
+
+def _placed(error: KernelError, traceback: TracebackType | None) -> KernelError:
+    """Return `error` at the author's expression that raised it, with the calls that led there."""
+    places = places_of(traceback)
+    if not places:
+        return error
+    notes = error.notes or _calls(places)
+    return KernelError(error.message, error.span or places[0].span, error.hint, notes)
+
+
+def _calls(places: Sequence[Place]) -> tuple[tuple[str, Span], ...]:
+    return tuple((f"called from `{place.function}`", place.span) for place in places[1:])
+
+
+def _is_authors(traceback: TracebackType | None) -> bool:
+    """Return whether an exception was raised by the author's code, or by calling something wrongly."""
+    frames: list[FrameType] = []
+    while traceback is not None:
+        frames.append(traceback.tb_frame)
+        traceback = traceback.tb_next
+    inner = frames[-1].f_code
+    return (
+        not is_library_file(inner.co_filename)
+        or inner.co_filename.endswith(("control_flow/calls.py", "control_flow/loops.py"))
+        or "tiledsl" not in inner.co_filename
+    )
+
+
+_NAME = re.compile(r"'([^']*)'")
+
+
+def _unbound(error: NameError) -> KernelError:
+    """Return why a variable has no value: control flow of run time, or none at all."""
+    match = _NAME.search(str(error))
+    name = match[1] if match else "?"
+    traceback, frames = error.__traceback__, list[FrameType]()
+    while traceback is not None:
+        frames.append(traceback.tb_frame)
+        traceback = traceback.tb_next
+    for frame in reversed(frames):
+        sites = [v for k, v in frame.f_locals.items() if k.startswith("__tile_")]
+        for site in reversed(sites):
+            reason = getattr(site, "reasons", {}).get(name)
+            if reason is not None:
+                return KernelError(reason, hint=f"give `{name}` a value of that type before")
+    if isinstance(error, UnboundLocalError) or "free variable" in str(error):
+        return KernelError(f"expected `{name}` to have a value here, found none")
+    return KernelError(f"expected a defined name, found `{name}`")
