@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -62,7 +62,7 @@ def test_an_assertion_takes_numbers_and_a_mask() -> None:
             "expected a string as the first argument of `device_print`, found int32 scalar",
         ),
         (
-            lambda c: debug.device_assert(c, 3),
+            lambda c: debug.device_assert(c, cast("Any", 3)),
             [bool_],
             "expected `msg` to be a string, found Python int 3",
         ),
