@@ -17,7 +17,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable
 from functools import cache
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import ml_dtypes
 import numpy as np
@@ -320,7 +320,13 @@ def default_dtype(value: bool | int | float) -> DType:
 # --- constexpr -----------------------------------------------------------------------------------
 
 
-class constexpr:
+if TYPE_CHECKING:
+    _Anything = Any  # so that a parameter marked as a constexpr may be used as what it holds
+else:
+    _Anything = object
+
+
+class constexpr(_Anything):
     """Mark a kernel parameter as known at compile time: `BLOCK: tile.constexpr`.
 
     Inside the kernel such a parameter is the plain Python value. `tile.constexpr(4)` wraps a
