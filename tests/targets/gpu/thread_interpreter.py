@@ -200,8 +200,9 @@ class Threads:
     def _elementwise(self, op: Any, name: str, operands: list[Any]) -> Any:
         if name == "arith.constant":
             return self._constant(op)
-        if name == "arith.select" and operands[0].ndim < operands[1].ndim:
-            operands[0] = operands[0][:, None]
+        if name == "arith.select":
+            condition, yes, no = operands
+            return np.where(condition[:, None] if condition.ndim < yes.ndim else condition, yes, no)
         return evaluate(op, operands)
 
     def _constant(self, op: Any) -> Array:
