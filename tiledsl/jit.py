@@ -16,10 +16,10 @@ import inspect
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
 from tiledsl import cache, launch
-from tiledsl.arrays import HOST, Argument, is_array, read
+from tiledsl.arrays import HOST, is_array, read
 from tiledsl.compile import (
     OPTION_NAMES,
     CompiledKernel,
@@ -29,7 +29,7 @@ from tiledsl.compile import (
     make_options,
 )
 from tiledsl.dialects.diagnostics import KernelError
-from tiledsl.dtypes import constexpr
+from tiledsl.dtypes import DType, constexpr, unwrap
 from tiledsl.source import Reach, reach
 from tiledsl.specialize import ArgType, parse_signature
 
@@ -68,28 +68,27 @@ def _parameters(function: Callable[..., object]) -> list[Parameter]:
     return found
 
 
-class Constant:
-    """A constexpr's value as a part of a key.
+def constant_key(value: object) -> object:
+    """Return what stands for a constexpr's value in a key.
 
-    1, 1.0 and True differ; values without a hash compare by their repr.
+    1, 1.0 and True differ, and so do 0.0 and -0.0, also within tuples, lists and dictionaries. Other
+    values are compared as they compare themselves.
+
+    Raises:
+        TypeError: A value has no hash.
     """
-
-    __slots__ = ("_hash", "_key", "value")
-
-    def __init__(self, value: object) -> None:
-        self.value = value
-        self._key: object = (type(value), value)
-        try:
-            self._hash = hash(self._key)
-        except TypeError:
-            self._key = (type(value), repr(value))
-            self._hash = hash(self._key)
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Constant) and self._key == other._key
+    kind = value.__class__
+    if kind is float:
+        return kind, cast("float", value).hex()
+    if kind is tuple or kind is list:
+        return kind, tuple(constant_key(item) for item in cast("Sequence[object]", value))
+    if kind is dict:
+        items = cast("Mapping[object, object]", value).items()
+        return kind, tuple((constant_key(key), constant_key(item)) for key, item in items)
+    if isinstance(value, constexpr):
+        return constant_key(value.value)
+    hash(value)
+    return kind, value
 
 
 class JITFunction:
@@ -105,6 +104,7 @@ class JITFunction:
         self.parameters = _parameters(function)
         self._defaults = dict(defaults)
         self._names = [parameter.name for parameter in self.parameters]
+        self._fixed = [parameter.constexpr for parameter in self.parameters]
         self._lock = threading.RLock()
         self._reach: Reach | None = None
         self._loaded: dict[object, launch.Loaded] = {}
@@ -156,40 +156,17 @@ class JITFunction:
             options[known] = value
         return values, options
 
-    def _read(
-        self, values: Sequence[object]
-    ) -> tuple[list[object], list[str], list[Argument], list[object]]:
-        """Return the key, and names, arguments and objects of what is passed at run time."""
-        key: list[object] = []
-        names: list[str] = []
-        arguments: list[Argument] = []
-        objects: list[object] = []
-        for parameter, value in zip(self.parameters, values, strict=True):
-            argument = None if parameter.constexpr else read(value)
-            if argument is not None:
-                key.append(argument.type)
-                names.append(parameter.name)
-                arguments.append(argument)
-                objects.append(value)
-            else:
-                key.append(self._constant(parameter, value))
-        return key, names, arguments, objects
-
-    def _constant(self, parameter: Parameter, value: object) -> Constant:
+    def _check_constant(self, parameter: Parameter, value: object) -> None:
+        """Raise unless `value`, which has no run-time form, may be part of the kernel."""
         if parameter.constexpr:
             if is_array(value):
                 raise KernelError(
                     f"kernel `{self.name}`: argument `{parameter.name}` is a constexpr, "
                     f"expected a value known at compile time, found {describe(value)}"
                 )
-            inner: object = value.value if isinstance(value, constexpr) else value
-            return Constant(inner)
-        if value is None or isinstance(value, str | type) or callable(value):
-            return Constant(value)
-        if isinstance(value, constexpr):
-            return Constant(value.value)
-        if type(value).__module__ == "tiledsl.dtypes":
-            return Constant(value)
+            return
+        if value is None or isinstance(value, str | type | constexpr | DType) or callable(value):
+            return
         raise KernelError(
             f"kernel `{self.name}`: argument `{parameter.name}`: expected an array, a number, a "
             f"bool or None, found {describe(value)}",
@@ -203,10 +180,23 @@ class JITFunction:
     def _run(self, grid: object, *args: object, **kwargs: Any) -> CompiledKernel | None:
         """Launch; returns the compiled kernel, or None where the grid is empty."""
         values, given = self._bind(args, kwargs)
-        key, names, arguments, objects = self._read(values)
-        place = launch.choose_place(names, arguments)
-        self._notice_changes()
-        full_key = (place, tuple(key), tuple(given.items()))
+        key: list[object] = []
+        packed: list[int | float] = []
+        places: list[str | None] = []
+        objects: list[object] = []
+        for fixed, value in zip(self._fixed, values, strict=True):
+            argument = None if fixed else read(value)
+            if argument is None:
+                key.append(self._key_of(value))
+                continue
+            key.append(argument[0])
+            packed.append(argument[1])
+            places.append(argument[2])
+            objects.append(value)
+        place = self._place(key, places)
+        if self._reach is not None and self._reach.changed():
+            self._forget()
+        full_key = (place, *key, *given.items())
         loaded = self._loaded.get(full_key)
         if loaded is None:
             loaded = self._load(full_key, values, key, place, given)
@@ -215,18 +205,30 @@ class JITFunction:
         sizes = launch.check_grid(grid, loaded.limits)
         if sizes is None:
             return None
-        from_host = {
-            i: objects[i]
-            for i, argument in enumerate(arguments)
-            if place != HOST and argument.place == HOST
-        }
-        if from_host:
-            with launch.on_device(place, arguments, from_host) as copied:
+        if place != HOST and HOST in places:
+            from_host = {i: objects[i] for i, where in enumerate(places) if where == HOST}
+            with launch.on_device(place, packed, from_host) as copied:
                 loaded.launch(sizes, copied, 0)
         else:
-            stream = launch.current_stream(place, objects)
-            loaded.launch(sizes, [argument.value for argument in arguments], stream)
+            loaded.launch(sizes, packed, launch.current_stream(place, objects))
         return loaded.compiled
+
+    def _key_of(self, value: object) -> object:
+        try:
+            return constant_key(value)
+        except TypeError:
+            return value.__class__, repr(value)
+
+    def _place(self, key: Sequence[object], places: Sequence[str | None]) -> str:
+        first = places[0] if places else None
+        if (
+            first is not None
+            and first != HOST
+            and places.count(first) + places.count(None) == len(places)
+        ):
+            return first
+        names = [n for n, part in zip(self._names, key, strict=True) if isinstance(part, ArgType)]
+        return launch.choose_place(names, places)
 
     def _load(
         self,
@@ -241,24 +243,24 @@ class JITFunction:
                 return self._loaded[full_key]
             signature: dict[str, ArgType] = {}
             constexprs: dict[str, object] = {}
-            for name, part in zip(self._names, key, strict=True):
+            for parameter, value, part in zip(self.parameters, values, key, strict=True):
                 if isinstance(part, ArgType):
-                    signature[name] = part
-                elif isinstance(part, Constant):
-                    constexprs[name] = part.value
+                    signature[parameter.name] = part
+                else:
+                    self._check_constant(parameter, value)
+                    constexprs[parameter.name] = unwrap(value)
             options = make_options(given)
             request = Request(signature, constexprs, launch.chip_of(place), options)
             loaded = launch.Loaded(self.compile(request), place)
             self._loaded[full_key] = loaded
             return loaded
 
-    def _notice_changes(self) -> None:
-        """Forget what was compiled for captured variables that have changed since."""
-        if self._reach is not None and self._reach.changed():
-            with self._lock:
-                self._reach = None
-                self._loaded.clear()
-                self._compiled.clear()
+    def _forget(self) -> None:
+        """Forget what was compiled: a captured variable has changed since."""
+        with self._lock:
+            self._reach = None
+            self._loaded.clear()
+            self._compiled.clear()
 
     # --- compiling -----------------------------------------------------------------------------
 
@@ -267,7 +269,7 @@ class JITFunction:
         with self._lock:
             key = (
                 tuple(request.signature.items()),
-                tuple((name, Constant(value)) for name, value in request.constexprs.items()),
+                tuple((name, self._key_of(value)) for name, value in request.constexprs.items()),
                 request.chip,
                 request.options,
             )
@@ -287,6 +289,7 @@ class JITFunction:
         if self._reach is None:
             self._reach = reach(self.fn)
         captured = reach(functools.partial(_nothing, **dict(request.constexprs)))
+        self._reach.watched += captured.watched
         if not (self._reach.stable and captured.stable):
             return None
         types = ", ".join(f"{name}: {argument}" for name, argument in request.signature.items())

@@ -19,7 +19,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from tiledsl.arrays import HOST, Argument, HostMemory, host_memory
+from tiledsl.arrays import HOST, HostMemory, host_memory
 from tiledsl.compile import CompiledKernel
 from tiledsl.device import current as current_place
 from tiledsl.dialects.diagnostics import KernelError
@@ -60,31 +60,27 @@ def chip_of(place: str) -> str:
     return HOST if place == HOST else device_info(place).chip
 
 
-def choose_place(names: Sequence[str], arguments: Sequence[Argument]) -> str:
+def choose_place(names: Sequence[str], places: Sequence[str | None]) -> str:
     """Return where a launch with these arguments runs.
 
     Args:
         names: The parameters' names.
-        arguments: One a name.
+        places: Where each argument lives; None for a scalar.
 
     Raises:
         KernelError: Arrays live on different devices; names the first parameter that differs.
     """
-    first: tuple[str, str] | None = None
-    for name, argument in zip(names, arguments, strict=True):
-        place = argument.place
-        if place is None:
+    owner, first = "", None
+    for name, place in zip(names, places, strict=True):
+        if place is None or place == first:
             continue
-        if first is None:
-            first = (name, place)
-        elif place != first[1]:
+        if first is not None:
             raise KernelError(
-                f"argument `{name}`: expected an array on {first[1]} like `{first[0]}`, "
+                f"argument `{name}`: expected an array on {first} like `{owner}`, "
                 f"found one on {place}"
             )
-    if first is None or first[1] == HOST:
-        return current_place()
-    return first[1]
+        owner, first = name, place
+    return current_place() if first is None or first == HOST else first
 
 
 def check_grid(grid: object, limits: Sequence[int]) -> Grid | None:
@@ -165,7 +161,7 @@ def grid_limits(owner: Target, chip: str) -> Sequence[int]:
 
 @contextmanager
 def on_device(
-    place: str, arguments: Sequence[Argument], arrays: Mapping[int, object]
+    place: str, values: Sequence[int | float], arrays: Mapping[int, object]
 ) -> Generator[list[int | float]]:
     """Copy host arrays to the device at `place`, give the values to pass, copy the arrays back.
 
@@ -173,17 +169,17 @@ def on_device(
 
     Args:
         place: A GPU.
-        arguments: All arguments.
+        values: What would be passed on the host.
         arrays: Those of them that are arrays in host memory, by position.
     """
     vendor, index = split_place(place)
     driver = _driver(vendor)
     copies = _Copies(driver, index, [host_memory(array) for array in arrays.values()])
     try:
-        values = [argument.value for argument in arguments]
+        passed = list(values)
         for position in arrays:
-            values[position] = copies.translate(int(values[position]))
-        yield values
+            passed[position] = copies.translate(int(passed[position]))
+        yield passed
         copies.copy_back()
     finally:
         copies.free()

@@ -68,7 +68,10 @@ class Reach:
 
     def changed(self) -> bool:
         """Return whether a captured variable was rebound or its contents changed."""
-        return any(variable.changed() for variable in self.watched)
+        for variable in self.watched:  # a loop, not `any`: every launch asks
+            if variable.changed():
+                return True
+        return False
 
 
 def reach(function: Callable[..., object]) -> Reach:

@@ -13,7 +13,7 @@ compiled for less still runs: specialization never changes a result.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tiledsl.dialects.diagnostics import KernelError
 
@@ -42,6 +42,15 @@ class ArgType:
     pointer: bool = False
     divisible: bool = False
     value: int | None = None
+    _hash: int = field(init=False, repr=False, compare=False, default=0)
+
+    def __post_init__(self) -> None:
+        # Every launch hashes one a parameter, and there are few of them.
+        known = hash((self.dtype, self.pointer, self.divisible, self.value))
+        object.__setattr__(self, "_hash", known)
+
+    def __hash__(self) -> int:
+        return self._hash
 
     def __str__(self) -> str:
         if self.value is not None:

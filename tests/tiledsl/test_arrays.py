@@ -41,9 +41,9 @@ def test_a_scalar_has_a_documented_type_and_its_own_value(
 ) -> None:
     found = read(value)
     assert found is not None
-    assert found.type == type_
-    assert found.value == packed
-    assert found.place is None
+    assert found[0] == type_
+    assert found[1] == packed
+    assert found[2] is None
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -51,9 +51,9 @@ def test_an_array_of_each_type_is_a_pointer_to_it(name: str) -> None:
     array = np.zeros(64, numpy_dtype(name))
     found = read(array)
     assert found is not None
-    assert found.type.dtype == name
-    assert found.type.pointer
-    assert (found.value, found.place) == (array.ctypes.data, HOST)
+    assert found[0].dtype == name
+    assert found[0].pointer
+    assert (found[1], found[2]) == (array.ctypes.data, HOST)
 
 
 def test_alignment_is_read_off_the_address() -> None:
@@ -62,8 +62,8 @@ def test_alignment_is_read_off_the_address() -> None:
     aligned, skewed = read(array[offset:]), read(array[offset + 1 :])
     assert aligned is not None
     assert skewed is not None
-    assert aligned.type.divisible
-    assert not skewed.type.divisible
+    assert aligned[0].divisible
+    assert not skewed[0].divisible
 
 
 @pytest.mark.parametrize("value", [None, "text", [1, 2], {}, 2**64, object(), np.zeros(3, complex)])
@@ -103,7 +103,7 @@ def test_dlpack_is_enough() -> None:
     found = read(wrapped)
     assert is_array(wrapped)
     assert found is not None
-    assert (found.type.dtype, found.value) == ("i16", array.ctypes.data)
+    assert (found[0].dtype, found[1]) == ("i16", array.ctypes.data)
     assert host_memory(wrapped)[:2] == host_memory(array)[:2]
 
 
@@ -118,8 +118,8 @@ class OnCuda:
 def test_the_cuda_array_interface_is_enough() -> None:
     found = read(OnCuda())
     assert found is not None
-    assert found.type == ArgType("fp16", pointer=True, divisible=True)
-    assert (found.value, found.place) == (4096, "cuda:0")
+    assert found[0] == ArgType("fp16", pointer=True, divisible=True)
+    assert (found[1], found[2]) == (4096, "cuda:0")
 
 
 def test_torch_tensors_on_the_cpu() -> None:
@@ -127,7 +127,7 @@ def test_torch_tensors_on_the_cpu() -> None:
     tensor = torch.zeros(4, 6, dtype=torch.bfloat16)[:, 2:4]
     found = read(tensor)
     assert found is not None
-    assert (found.type.dtype, found.value, found.place) == ("bf16", tensor.data_ptr(), HOST)
+    assert (found[0].dtype, found[1], found[2]) == ("bf16", tensor.data_ptr(), HOST)
     memory = host_memory(tensor)
     assert memory.high - memory.low == (3 * 6 + 2) * 2
 

@@ -18,7 +18,7 @@ import pytest
 
 import tiledsl as tile
 from tiledsl.dialects.diagnostics import KernelError
-from tiledsl.jit import Constant, JITFunction
+from tiledsl.jit import JITFunction, constant_key
 
 FACTOR = 2
 
@@ -138,11 +138,18 @@ def test_closures_are_part_of_the_key_in_one_process_and_on_disk() -> None:
         assert out[0] == k
 
 
-def test_constants_of_different_types_differ() -> None:
-    assert Constant(1) != Constant(True)
-    assert Constant(1) != Constant(1.0)
-    assert Constant([1, 2]) == Constant([1, 2])
-    assert hash(Constant([1, 2])) == hash(Constant([1, 2]))
+def test_constants_that_compare_equal_but_compute_differently_have_different_keys() -> None:
+    for left, right in (
+        (1, True),
+        (1, 1.0),
+        (0.0, -0.0),
+        ((1,), (True,)),
+        ({"a": 0.0}, {"a": -0.0}),
+    ):
+        assert constant_key(left) != constant_key(right)
+    assert constant_key([1, 2.5, None]) == constant_key([1, 2.5, None])
+    assert constant_key(tile.constexpr(3)) == constant_key(3)
+    assert constant_key(float("nan")) == constant_key(float("nan"))
 
 
 def test_threads_share_one_compilation() -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tiledsl import launch
-from tiledsl.arrays import HOST, Argument, pointer, read
+from tiledsl.arrays import HOST
 from tiledsl.device import current, device, normalize
 from tiledsl.dialects.diagnostics import KernelError
 from tiledsl.launch import check_grid, choose_place
@@ -15,29 +15,19 @@ from tiledsl.launch import check_grid, choose_place
 LIMITS = (2**31 - 1, 65535, 65535)
 
 
-def argument(place: str) -> Argument:
-    return pointer("fp32", 64, place)
-
-
-def number() -> Argument:
-    found = read(3)
-    assert found is not None
-    return found
-
-
 def test_arrays_decide_the_place() -> None:
     names = ["n", "x", "y"]
-    assert choose_place(names, [number(), argument("cuda:1"), argument("cuda:1")]) == "cuda:1"
-    assert choose_place(names, [number(), argument(HOST), argument(HOST)]) == HOST
+    assert choose_place(names, [None, "cuda:1", "cuda:1"]) == "cuda:1"
+    assert choose_place(names, [None, HOST, HOST]) == HOST
     with device("cuda:1"):
-        assert choose_place(names, [number(), argument(HOST), argument(HOST)]) == "cuda:1"
-        assert choose_place(names[:1], [number()]) == "cuda:1"
-        assert choose_place(names, [number(), argument("hip:0"), argument("hip:0")]) == "hip:0"
+        assert choose_place(names, [None, HOST, HOST]) == "cuda:1"
+        assert choose_place(names[:1], [None]) == "cuda:1"
+        assert choose_place(names, [None, "hip:0", "hip:0"]) == "hip:0"
 
 
 def test_an_array_on_another_device_is_named() -> None:
     with pytest.raises(KernelError) as raised:
-        choose_place(["n", "x", "y"], [number(), argument("cuda:0"), argument(HOST)])
+        choose_place(["n", "x", "y"], [None, "cuda:0", HOST])
     assert str(raised.value) == (
         "argument `y`: expected an array on cuda:0 like `x`, found one on host"
     )
@@ -133,8 +123,8 @@ def test_arrays_travel_to_the_device_and_back(monkeypatch: pytest.MonkeyPatch) -
     # Neighbours that touch, an overlap, an empty array at the seam, and one that is read-only.
     arrays = [base[:16], base[16:32], base[24:40], base[16:16], np.arange(8, dtype=np.uint8)]
     arrays[4].flags.writeable = False
-    arguments = [argument for array in arrays if (argument := read(array)) is not None]
-    with launch.on_device("cuda:0", arguments, dict(enumerate(arrays))) as values:
+    given = [array.ctypes.data for array in arrays]
+    with launch.on_device("cuda:0", given, dict(enumerate(arrays))) as values:
         addresses = [int(value) for value in values]
         for array, address in zip(arrays, addresses, strict=True):
             np.testing.assert_array_equal(bytes_at(address, array.size), array)
@@ -153,8 +143,9 @@ def test_device_memory_is_freed_when_a_launch_fails(monkeypatch: pytest.MonkeyPa
     driver = HostAsDevice()
     monkeypatch.setattr(launch, "_driver", lambda vendor: driver)  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
     array = np.zeros(4, np.float32)
-    argument = read(array)
-    assert argument is not None
-    with pytest.raises(RuntimeError), launch.on_device("cuda:0", [argument], {0: array}):
+    with (
+        pytest.raises(RuntimeError),
+        launch.on_device("cuda:0", [array.ctypes.data], {0: array}),
+    ):
         raise RuntimeError
     assert not driver.memory
