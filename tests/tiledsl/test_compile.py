@@ -19,6 +19,7 @@ SIGNATURE = {"x": "*fp32:16", "out": "*fp32:16", "n": "i32"}
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TILEDSL_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.delenv("TILEDSL_CACHE", raising=False)
 
 
 @tile.jit

@@ -26,6 +26,7 @@ FACTOR = 2
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TILEDSL_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.delenv("TILEDSL_CACHE", raising=False)
 
 
 @tile.jit

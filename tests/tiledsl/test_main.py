@@ -16,6 +16,7 @@ COMPILE = [
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TILEDSL_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.delenv("TILEDSL_CACHE", raising=False)
 
 
 def test_info_lists_versions_and_targets(capsys: pytest.CaptureFixture[str]) -> None:
