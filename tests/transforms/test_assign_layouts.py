@@ -46,7 +46,7 @@ def count(module: ir.Module, name: str) -> int:
     return str(module).count(f'"{name}"(')
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(random_kernels.modules(), st.sampled_from([(1, 32), (4, 32), (8, 32), (2, 64)]))
 def test_a_random_kernel_means_the_same_with_layouts(module: ir.Module, threads: tuple[int, int]):
     arrays = np.arange(random_kernels.ELEMENTS, dtype=np.int32) * 7 % 31, np.zeros(8192, np.int32)

@@ -5,8 +5,13 @@ from hypothesis import strategies as st
 
 from tiledsl.transforms.shared_plan import Lifetime, place
 
+
+def lifetime(start: int, length: int, size: int, alignment: int) -> Lifetime:
+    return Lifetime(start, start + length, size, alignment)
+
+
 lifetimes = st.builds(
-    lambda start, length, size, alignment: Lifetime(start, start + length, size, alignment),
+    lifetime,
     st.integers(0, 20),
     st.integers(0, 10),
     st.sampled_from([4, 16, 100, 1024, 3000, 8192]),

@@ -42,8 +42,8 @@ def test_the_operands_of_a_matmul_are_read_by_ldmatrix_without_conflicts(element
         if isinstance(op, tgpu.LocalLoadOp):
             held = held_by(op.buffer.type)
             read = matrix_access(layouts.of(op.tile.type), layouts.of(held), storage_bits(held))
-            in_loop = op.operation.parent.name == "scf.for"
-            if in_loop:
+            parent = op.operation.parent
+            if parent is not None and parent.name == "scf.for":
                 assert read is not None
                 assert read.degree == 1
                 seen += 1
@@ -79,9 +79,9 @@ LOAD = """%v = "tgpu.local_load"(%t) : (!tgpu.shared<tensor<64x64xf16, @plain>>)
 def test_slots_that_are_copied_to_keep_rows_of_16_bytes():
     module = swizzle(parse(TEXT.format(uses=COPY + LOAD)))
     layouts = Layouts(module)
-    alloc, slot = (
-        op for op in operations(module.operation) if isinstance(op, tgpu.AllocOp | tgpu.SlotOp)
-    )
+    found = list(operations(module.operation))
+    (alloc,) = (op for op in found if isinstance(op, tgpu.AllocOp))
+    (slot,) = (op for op in found if isinstance(op, tgpu.SlotOp))
     held = held_by(alloc.buffer.type)
     assert layout_name(held) == layout_name(held_by(slot.slot.type)) != "plain"
     copied = shared_access(layouts["x"], layouts.of(held), 16, write=True, in_order=True)

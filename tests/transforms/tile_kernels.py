@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
+from typing import Any, cast
 
 from mlir import ir
 from mlir.dialects import arith, func, scf
@@ -29,24 +30,18 @@ class Kernel:
                 block = self.func.add_entry_block()
         self.args = list(block.arguments)
         self.ip = [ir.InsertionPoint(block)]
-        attributes = [
-            {
-                "tile.divisibility": ir.IntegerAttr.get(
-                    ir.IntegerType.get_signless(64, context()), 16
-                )
-            }
-            for _ in types
-        ]
         with context():
-            self.func.arg_attrs = ir.ArrayAttr.get([ir.DictAttr.get(a) for a in attributes])
+            aligned = ir.Attribute.parse("{tile.divisibility = 16 : i64}")
+            self.func.arg_attrs = cast("Any", ir.ArrayAttr).get([aligned] * len(types))
 
     @staticmethod
     def type(text: str) -> ir.Type:
-        with context():
-            return pointer_to(ir.Type.parse(text[1:])) if text[0] == "*" else ir.Type.parse(text)
+        if text[0] == "*":
+            return pointer_to(ir.Type.parse(text[1:], context()))
+        return ir.Type.parse(text, context())
 
     @contextmanager
-    def here(self) -> Iterator[None]:
+    def here(self) -> Generator[None]:
         with context(), ir.Location.unknown(), self.ip[-1]:
             yield
 
@@ -60,7 +55,8 @@ class Kernel:
     def op(self, name: str, *operands: ir.Value, result: ir.Type | None = None) -> ir.Value:
         """Build an upstream op with one result, by default of its first operand's type."""
         with self.here():
-            return ir.Operation.create(name, [result or operands[0].type], list(operands)).result
+            create = cast("Any", ir.Operation).create
+            return create(name, [result or operands[0].type], list(operands)).result
 
     def pid(self, axis: int = 0) -> ir.Value:
         with self.here():
@@ -135,7 +131,7 @@ class Kernel:
         with self.here():
             tile.StoreOp.build(pointer, value, mask)
 
-    def dot(self, a: ir.Value, b: ir.Value, acc: ir.Value, **flags: object) -> ir.Value:
+    def dot(self, a: ir.Value, b: ir.Value, acc: ir.Value, **flags: Any) -> ir.Value:
         with self.here():
             return tile.DotOp.build(a, b, acc, results=[acc.type], **flags).result
 
@@ -147,9 +143,7 @@ class Kernel:
         with self.here():
             return arith.CmpIOp(arith.CmpIPredicate.slt, left, right).result
 
-    def reduce(
-        self, value: ir.Value, axis: int, kind: str = "add", combine: str = ""
-    ) -> ir.Value:
+    def reduce(self, value: ir.Value, axis: int, kind: str = "add", combine: str = "") -> ir.Value:
         """Reduce by the function called `combine`, by default that of the kind."""
         element = element_of(value.type)
         shape = list(shape_of(value.type))
@@ -172,7 +166,8 @@ class Kernel:
 
     def combine(self, kind: str, element: ir.Type) -> Symbol:
         name = f"{kind}_{element}"
-        found = [op.attributes["sym_name"].value for op in self.module.body.operations]
+        symbols = [op.operation.attributes["sym_name"] for op in self.module.body.operations]
+        found = [ir.StringAttr(symbol).value for symbol in symbols]
         if name not in found:
             result = {"first": "a", "last": "b"}.get(kind, "c")
             ops = COMBINE.get(kind, COMBINE["add"])

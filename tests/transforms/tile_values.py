@@ -63,13 +63,13 @@ class _Machine:
     def __init__(self, module: ir.Module, memory: list[Array]) -> None:
         self.layouts = Layouts(module)
         self.functions = {
-            op.operation.attributes["sym_name"].value: op  # type: ignore[attr-defined]
+            ir.StringAttr(op.operation.attributes["sym_name"]).value: op
             for op in module.body.operations
             if op.operation.name == "func.func"
         }
         self.memory = memory
-        self.values: dict[ir.Value, Any] = {}
-        self.held: dict[ir.Value, Any] = {}
+        self.values: dict[ir.Value, Array] = {}
+        self.held: dict[ir.Value, Array] = {}
 
     def block(self, block: ir.Block) -> None:
         for op in block.operations:
@@ -87,7 +87,7 @@ class _Machine:
             self.held[op.buffer] = self.values[op.tile]
             return
         found = self._value(op)
-        many = found if isinstance(found, list) else [found]
+        many = cast("list[Any]", found) if isinstance(found, list) else [found]
         for result, value in zip(operation.results, many, strict=False):
             array = np.asarray(value).astype(dtype_of(result.type))
             assert array.shape == shape_of(result.type), f"{array.shape} from {op}"
@@ -111,7 +111,7 @@ class _Machine:
 
     def _value(self, op: ir.OpView) -> Any:
         operation = op.operation
-        operands = [self.values.get(v) for v in operation.operands]
+        operands: list[Any] = [self.values.get(v) for v in operation.operands]
         name = operation.name
         with np.errstate(all="ignore"):
             if name in _BINARY:
@@ -129,9 +129,7 @@ class _Machine:
             case tile.StoreOp():
                 return self._store(op, operands)
             case tile.DotOp() | tgpu.FmaDotOp() | tgpu.MmaOp():
-                a, b, acc = (cast("Array", x) for x in operands)
-                with np.errstate(all="ignore"):
-                    return acc + a.astype(acc.dtype) @ b.astype(acc.dtype)
+                return _multiply(*operands)
             case tgpu.LocalLoadOp():
                 return self.held[op.buffer]
             case tile.MakeRangeOp():
@@ -233,6 +231,11 @@ class _Machine:
             key = at if pointers.ndim else ()
             pointer = int(pointers[key])
             self.memory[pointer >> 32][pointer & 0xFFFFFFFF] = np.asarray(operands[1])[key]
+
+
+def _multiply(a: Array, b: Array, acc: Array) -> Array:
+    with np.errstate(all="ignore"):
+        return acc + a.astype(acc.dtype) @ b.astype(acc.dtype)
 
 
 def _constant(op: ir.Operation) -> Any:
