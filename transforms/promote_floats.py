@@ -28,6 +28,7 @@ from typing import Any, cast
 from mlir import ir
 
 from tiledsl.dialects.contracts import operations
+from tiledsl.transforms.expand_math import EVERYWHERE
 from tiledsl.transforms.lanes import Lanes, element, scalar_type, with_element
 
 _COMPUTING = frozenset(
@@ -38,19 +39,23 @@ _COMPUTING = frozenset(
     )
 )
 
+_FUNCTIONS = frozenset({"f32", "f64"})
+
 
 def promote_floats(module: ir.Module, native: frozenset[str] = frozenset({"f32", "f64"})) -> None:
     """Run the pass described above on `module`, in place.
 
     Args:
         module: What to change.
-        native: Names of the float types that the target computes in, "f32" among them.
+        native: Names of the float types that the target computes in, "f32" among them. Functions
+            such as exp are computed in f32 and f64 on any target.
     """
     for op in list(operations(module.operation)):
         name = op.operation.name
+        is_function = name.startswith("math.") and name not in EVERYWHERE
         if name not in _COMPUTING and not name.startswith("math."):
             continue
-        small = _small_type(op, native)
+        small = _small_type(op, _FUNCTIONS if is_function else native)
         if small is None:
             continue
         with ir.InsertionPoint(op), op.location:

@@ -113,7 +113,7 @@ CHIPS: dict[str, Chip] = {
         # mma.sync on e4m3 and e5m2 came with PTX 8.4.
         Chip(89, "sm_89", 84, 99 << 10, 100 << 10, 48, 24, fp8_convert=True, fp8_mma=True),
         Chip(
-            90, "sm_90a", 83, 227 << 10, 228 << 10, 64, 32,
+            90, "sm_90a", 84, 227 << 10, 228 << 10, 64, 32,
             stmatrix=True, fp8_convert=True, fp8_mma=True, native_bf16=True, wgmma=True, tma=True,
             clusters=True, setmaxnreg=True, vector_atomics=True,
         ),
