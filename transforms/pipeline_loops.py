@@ -1,0 +1,106 @@
+"""Overlap a loop's loads with the arithmetic of earlier trips.
+
+A trip of a matrix product's loop that loads its operands and then multiplies leaves the arithmetic
+idle for as long as memory takes. The pipelined loop loads for a later trip while it multiplies for
+this one. With `copy="cp.async"` the data goes to shared memory by asynchronous copies, `stages - 1`
+trips ahead, and from there straight into the operands' layout. With `copy="registers"`, and for
+loads that no copy fits (too narrow pieces, another fill value than 0), it is loaded into registers
+before the arithmetic and, where threads exchange it, stored to shared memory after it.
+
+Nothing is read that the loop would not have read: loads of trips that do not exist are masked off.
+A load stays in its trip if the loop may write what it reads (through the same pointer argument, or
+an unknown one), if something orders it, or if its address depends on the trip's own arithmetic.
+
+Loops are pipelined whose loads feed matrix products; a loop that carries `tile.num_stages` itself,
+as the author's word, with all its loads of tiles. That attribute overrides the function's, which
+overrides `stages`.
+
+Before: the `tgpu` level, after `assign_layouts`.
+After: the same; buffers in a provisional layout, and no barrier yet: one is needed between an
+`async_wait` and the first `local_load` of what it waited for, as `insert_barriers` knows.
+
+    scf.for %i = ... {
+      %a = "tile.load"(%p) : ...
+      %x = "tgpu.convert_layout"(%a) : ...
+      %acc = "tgpu.mma"(%x, ...) : ...
+becomes
+    "tgpu.async_copy"(%p0, %slot0, %exists0) ; "tgpu.async_commit"() ...
+    scf.for %i = ... iter_args(%read = 0, %write = 2) {
+      "tgpu.async_wait"() {pending = 1}
+      "tgpu.async_copy"(%p2, %slot_write, %exists2) ; "tgpu.async_commit"()
+      %x = "tgpu.local_load"(%slot_read) : ...
+      %acc = "tgpu.mma"(%x, ...) : ...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+from mlir import ir
+
+from tiledsl.dialects.contracts import operations
+from tiledsl.dialects.layouts import Layouts
+from tiledsl.transforms.axis_facts import AxisFacts
+from tiledsl.transforms.kernels import kernels
+from tiledsl.transforms.memory_accesses import Accesses
+from tiledsl.transforms.pipelined_loop import STAGES, pipeline_loop
+from tiledsl.transforms.prefetch import Way, find_ahead
+from tiledsl.transforms.simplify import simplify
+from tiledsl.transforms.trips import Trips
+
+_MOST_HELD = 2
+"""Trips ahead of loads into registers: holding more costs registers that arithmetic needs."""
+
+
+def pipeline_loops(
+    module: ir.Module, *, stages: int, copy: Literal["cp.async", "registers"]
+) -> None:
+    """Run the pass described above on `module`, in place.
+
+    Args:
+        module: The module.
+        stages: Trips at work at a time; 1 leaves loops as they are.
+        copy: How data gets to shared memory.
+    """
+    layouts = Layouts(module)
+    changed = False
+    for kernel in kernels(module):
+        own = _stages_on(kernel.operation)
+        for loop in list(_innermost_first(kernel.operation)):
+            asked = _stages_on(loop)
+            count = asked if asked is not None else own if own is not None else stages
+            if count > 1:
+                accesses = Accesses(kernel, layouts)
+                copies = copy == "cp.async"
+                changed |= _pipeline(loop, accesses, count - 1, copies, asked is not None)
+    if changed:
+        simplify(module)
+
+
+def _pipeline(
+    loop: ir.Operation, accesses: Accesses, ahead: int, copies: bool, every: bool
+) -> bool:
+    """Pipeline one loop if there is something to gain; say whether."""
+    if "unsignedCmp" in loop.attributes:
+        return False
+    facts = AxisFacts(accesses.kernel)
+    what = find_ahead(loop, accesses, facts, ahead=ahead, copies=copies, every=every)
+    if what is None:
+        return False
+    if any(one.way is not Way.COPIES for one in what.prefetches.values()):
+        ahead = min(ahead, _MOST_HELD)
+    pipeline_loop(loop, what, Trips.of(loop, facts), accesses.layouts, ahead)
+    return True
+
+
+def _stages_on(op: ir.Operation) -> int | None:
+    if STAGES not in op.attributes:
+        return None
+    return ir.IntegerAttr(op.attributes[STAGES]).value
+
+
+def _innermost_first(kernel: ir.Operation) -> Iterator[ir.Operation]:
+    """Yield every `scf.for`, those inside another before it."""
+    loops = [op.operation for op in operations(kernel) if op.operation.name == "scf.for"]
+    yield from reversed(loops)

@@ -1,0 +1,358 @@
+"""Build the pipelined form of one loop, once it is decided what runs ahead.
+
+The loop is made anew around the same ops: they move into the new body, except that what runs ahead
+is cloned, before the loop for the first trips and at the top of the body for a later one. The new
+loop also carries
+
+- the slice's carried values, as they are `ahead` trips later;
+- the tiles that are held in registers, a queue for each load, the next trip's first;
+- the slots that this trip reads and writes, for each number of slots.
+
+Loads that run ahead are masked by whether their trip exists. What the slice leaves unused behind in
+the old trip is for `simplify` to remove.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from mlir import ir
+
+from tiledsl.dialects import tgpu, tile
+from tiledsl.dialects.layout import LinearLayout
+from tiledsl.dialects.layouts import Layouts
+from tiledsl.dialects.types import (
+    element_of,
+    is_tile,
+    layout_name,
+    like,
+    shape_of,
+    shared_type,
+    tile_type,
+)
+from tiledsl.transforms.lanes import Lanes, select
+from tiledsl.transforms.prefetch import Ahead, Prefetch, Way
+from tiledsl.transforms.rewrite import attributes_of, is_used, terminator
+from tiledsl.transforms.schedule import Copies, Registers
+from tiledsl.transforms.trips import Trips
+
+STAGES = "tile.num_stages"
+
+_READ, _WRITTEN = 0, 1
+"""Which slot of a trip: pairs of slots go round, one pair for each number of slots."""
+
+
+@dataclass
+class _Issued:
+    """What issuing one trip gave: by load its tile, by carried value what the trip yields."""
+
+    tiles: dict[int, ir.Value] = field(default_factory=dict[int, ir.Value])
+    carried: dict[int, ir.Value] = field(default_factory=dict[int, ir.Value])
+
+
+def pipeline_loop(
+    loop: ir.Operation, what: Ahead, trips: Trips, layouts: Layouts, ahead: int
+) -> None:
+    """Replace `loop`, an `scf.for`, by its pipelined form.
+
+    Args:
+        loop: The loop.
+        what: What of it runs ahead.
+        trips: Its trips.
+        layouts: The module's layouts, for buffers.
+        ahead: Trips between a load and its use, at least 1.
+    """
+    _Pipeline(loop, what, trips, layouts, ahead).build()
+
+
+class _Pipeline:
+    def __init__(
+        self, loop: ir.Operation, what: Ahead, trips: Trips, layouts: Layouts, ahead: int
+    ) -> None:
+        self._loop = loop
+        self._what = what
+        self._trips = trips
+        self._layouts = layouts
+        self._copies = Copies(ahead)
+        self._ahead = ahead
+        self._body = loop.regions[0].blocks[0]
+        self._carried = what.plan.slice.carried
+        prefetches = what.prefetches
+        self._copied = [n for n, one in prefetches.items() if one.way is Way.COPIES]
+        self._stored = [n for n, one in prefetches.items() if one.way is Way.EXCHANGED]
+        self._queued = [n for n, one in prefetches.items() if one.way is not Way.COPIES]
+        self._buffers: dict[int, ir.Value] = {}
+        self._slot_types: dict[int, ir.Type] = {}
+
+    def build(self) -> None:
+        """Build the new loop and erase the old one."""
+        with ir.InsertionPoint(self._loop), self._loop.location:
+            for number in [*self._copied, *self._stored]:
+                self._buffers[number] = self._allocate(number)
+            ahead, queues = self._prologue()
+            counts = sorted({self._slot_count(number) for number in self._buffers})
+            zero = _integer("i32", 0)
+            firsts = [value for n in counts for value in (zero, _integer("i32", n - 1))]
+        extra = [*ahead, *(value for number in self._queued for value in queues[number]), *firsts]
+        made = self._new_loop(extra)
+        body = made.regions[0].blocks[0]
+        arguments = list(body.arguments)[1 + len(self._loop.results) :]
+        with ir.InsertionPoint(body), self._loop.location:
+            self._fill(body, arguments, counts)
+        for old, new in zip(self._loop.results, made.results, strict=False):
+            old.replace_all_uses_with(new)
+        if self._copied:
+            after = ir.InsertionPoint.after(made)
+            tgpu.AsyncWaitOp.build(pending=0, loc=self._loop.location, ip=after)
+        self._loop.erase()
+
+    def _registers(self, number: int) -> Registers:
+        return Registers(self._ahead, self._what.prefetches[number].way is Way.EXCHANGED)
+
+    def _slot_count(self, number: int) -> int:
+        return self._copies.slots if number in self._copied else Registers.slots
+
+    # Buffers.
+
+    def _allocate(self, number: int) -> ir.Value:
+        """Build a buffer for a load's tiles, in the simplest order until one is chosen."""
+        load = self._what.prefetches[number].load
+        type_: ir.Type = load.result.type
+        layout = LinearLayout.identity(shape_of(type_))
+        slot = self._layouts.apply(type_, layout, "shared")
+        self._slot_types[number] = shared_type(slot)
+        shape = (self._slot_count(number), *shape_of(slot))
+        held = tile_type(shape, element_of(slot), layout_name(slot))
+        loc = load.operation.location
+        return tgpu.AllocOp.build(results=[shared_type(held)], loc=loc).buffer
+
+    def _slot(self, number: int, index: ir.Value) -> ir.Value:
+        type_ = self._slot_types[number]
+        return tgpu.SlotOp.build(self._buffers[number], index, results=[type_]).slot
+
+    # Running ahead.
+
+    def _prologue(self) -> tuple[list[ir.Value], dict[int, list[ir.Value]]]:
+        """Issue the first trips; give the slice's carried values and the queues of tiles."""
+        operands = self._loop.operands
+        lower = Lanes(operands[0])
+        carried = {n: operands[3 + n] for n in self._carried}
+        queues: dict[int, list[ir.Value]] = {number: [] for number in self._queued}
+        for trip in range(self._ahead):
+            exists = self._trips.early(trip)
+            slots = {n: _integer("i32", trip) for n in self._copied}
+            issued = self._issue(self._trips.at(lower, trip), carried, exists, slots)
+            carried = issued.carried
+            for number in self._queued:
+                queues[number].append(issued.tiles[number])
+        # All loads are under way before the first store waits for its own.
+        for number in self._stored:
+            first = self._slot(number, _integer("i32", 0))
+            tgpu.LocalStoreOp.build(queues[number].pop(0), first)
+        return [carried[n] for n in self._carried], queues
+
+    def _issue(
+        self,
+        counter: Lanes,
+        carried: Mapping[int, ir.Value],
+        exists: Lanes | None,
+        slots: Mapping[int, ir.Value],
+    ) -> _Issued:
+        """Clone what runs ahead for the trip at `counter`, if it `exists`, here.
+
+        Args:
+            counter: The trip's value of the loop's variable.
+            carried: The slice's carried values at its beginning.
+            exists: Whether there is such a trip; None if there is.
+            slots: By number of a load that is copied, the slot to copy to.
+        """
+        values: dict[ir.Value, ir.Value] = {self._body.arguments[0]: counter.value}
+        values.update((self._body.arguments[1 + n], value) for n, value in carried.items())
+        issued = _Issued()
+        for number, op in enumerate(self._what.ops):
+            prefetch = self._what.prefetches.get(number)
+            if prefetch is not None:
+                if number in slots:
+                    self._copy(prefetch, values, exists, self._slot(number, slots[number]))
+                else:
+                    issued.tiles[number] = _load(prefetch.load, values, exists)
+                    values[prefetch.load.result] = issued.tiles[number]
+                    continue
+            if number in self._what.plan.slice.ops:
+                _clone(op, values, exists)
+        if self._copied:
+            tgpu.AsyncCommitOp.build()
+        yields = terminator(self._body).operands
+        issued.carried = {n: values.get(yields[n], yields[n]) for n in self._carried}
+        return issued
+
+    def _copy(
+        self,
+        prefetch: Prefetch,
+        values: Mapping[ir.Value, ir.Value],
+        exists: Lanes | None,
+        slot: ir.Value,
+    ) -> None:
+        load = prefetch.load
+        ptr = values.get(load.ptr, load.ptr)
+        tgpu.AsyncCopyOp.build(
+            ptr,
+            slot,
+            _mask(load, values, exists),
+            cache=load.cache or None,
+            eviction=load.eviction or None,
+            loc=load.operation.location,
+        )
+
+    # The new loop.
+
+    def _new_loop(self, extra: Sequence[ir.Value]) -> ir.Operation:
+        loop = self._loop
+        inits = [*list(loop.operands)[3:], *extra]
+        attributes = {n: a for n, a in attributes_of(loop).items() if n != STAGES}
+        made: ir.Operation = cast("Any", ir.Operation).create(
+            "scf.for",
+            results=[value.type for value in inits],
+            operands=[*list(loop.operands)[:3], *inits],
+            attributes=attributes,
+            regions=1,
+            loc=loop.location,
+            ip=ir.InsertionPoint(loop),
+        )
+        types = [loop.operands[0].type, *(value.type for value in inits)]
+        locations = [loop.location] * len(types)
+        cast("Any", made.regions[0].blocks).append(*types, arg_locs=locations)
+        return made
+
+    def _fill(self, body: ir.Block, arguments: Sequence[ir.Value], counts: Sequence[int]) -> None:
+        """Fill the new loop's body; `arguments` are what it carries besides the old values."""
+        queue_sizes = [self._registers(number).held for number in self._queued]
+        parts = _split(arguments, [len(self._carried), *queue_sizes, *[2] * len(counts)])
+        carried = dict(zip(self._carried, parts[0], strict=True))
+        queues = dict(zip(self._queued, parts[1:], strict=False))
+        slots = dict(zip(counts, parts[1 + len(self._queued) :], strict=True))
+
+        if self._copied:
+            tgpu.AsyncWaitOp.build(pending=self._copies.pending)
+        here = Lanes(body.arguments[0])
+        written = {n: slots[self._slot_count(n)][_WRITTEN] for n in self._copied}
+        later = self._trips.later(here, self._ahead)
+        issued = self._issue(self._trips.at(here, self._ahead), carried, later, written)
+        for number, queue in queues.items():
+            queue.append(issued.tiles[number])
+        self._move_body(body)
+        for number, prefetch in self._what.prefetches.items():
+            if number in self._buffers:
+                index = slots[self._slot_count(number)][_READ]
+                with ir.InsertionPoint(prefetch.load.operation):
+                    _read_from(prefetch.load, self._slot(number, index))
+            else:
+                prefetch.load.result.replace_all_uses_with(queues[number].pop(0))
+                prefetch.load.operation.erase()
+        # A slot that this trip does not read takes what the next one will.
+        for number in self._stored:
+            slot = self._slot(number, slots[Registers.slots][_WRITTEN])
+            tgpu.LocalStoreOp.build(queues[number].pop(0), slot)
+        nexts = [_following(slot, n) for n in counts for slot in slots[n]]
+        held = [value for number in self._queued for value in queues[number]]
+        ahead = [issued.carried[n] for n in self._carried]
+        _yield([*terminator(self._body).operands, *ahead, *held, *nexts])
+
+    def _move_body(self, body: ir.Block) -> None:
+        """Move the old body's ops, all but the last, to the end of the new one."""
+        for old, new in zip(self._body.arguments, body.arguments, strict=False):
+            old.replace_all_uses_with(new)
+        for op in self._what.ops:
+            cast("Any", body).append(op.operation)
+
+
+def _split(values: Sequence[ir.Value], sizes: Sequence[int]) -> list[list[ir.Value]]:
+    found: list[list[ir.Value]] = []
+    start = 0
+    for size in sizes:
+        found.append(list(values[start : start + size]))
+        start += size
+    return found
+
+
+def _integer(type_: str, value: int) -> ir.Value:
+    made = ir.IntegerAttr.get(ir.Type.parse(type_), value)
+    op = cast("Any", ir.Operation).create(
+        "arith.constant", results=[made.type], operands=[], attributes={"value": made}
+    )
+    return cast("ir.Value", op.results[0])
+
+
+def _following(slot: ir.Value, count: int) -> ir.Value:
+    """Build the slot after `slot`, going round."""
+    further = Lanes(slot) + 1
+    return select(further.eq(count), 0, further).value
+
+
+def _mask(
+    load: tile.LoadOp, values: Mapping[ir.Value, ir.Value], exists: Lanes | None
+) -> ir.Value | None:
+    """Build a load's mask in another trip, which is false if there is none."""
+    mask = None if load.mask is None else values.get(load.mask, load.mask)
+    if exists is None:
+        return mask
+    type_ = like(load.ptr.type, exists.type)
+    if is_tile(type_):
+        every = tile.SplatOp.build(exists.value, results=[type_]).tile
+    else:
+        every = exists.value
+    return every if mask is None else (Lanes(mask) & Lanes(every)).value
+
+
+def _load(load: tile.LoadOp, values: Mapping[ir.Value, ir.Value], exists: Lanes | None) -> ir.Value:
+    """Build a load in another trip."""
+    other = None if load.other is None else values.get(load.other, load.other)
+    made = tile.LoadOp.build(
+        values.get(load.ptr, load.ptr),
+        _mask(load, values, exists),
+        other,
+        results=[load.result.type],
+        cache=load.cache or None,
+        eviction=load.eviction or None,
+        loc=load.operation.location,
+    )
+    return made.result
+
+
+def _clone(op: ir.OpView, values: dict[ir.Value, ir.Value], exists: Lanes | None) -> None:
+    """Clone an op of the slice into another trip."""
+    if isinstance(op, tile.LoadOp):
+        values[op.result] = _load(op, values, exists)
+        return
+    made = cast("Any", op.operation).clone().operation
+    for place, operand in enumerate(op.operation.operands):
+        made.operands[place] = values.get(operand, operand)
+    values.update(zip(op.operation.results, made.results, strict=True))
+
+
+def _read_from(load: tile.LoadOp, slot: ir.Value) -> None:
+    """Let the users of a load read a slot, each in the layout that it wants."""
+    for use in list(load.result.uses):
+        user = use.owner
+        if isinstance(user, tgpu.ConvertLayoutOp):
+            place = ir.InsertionPoint(user.operation)
+            made = tgpu.LocalLoadOp.build(
+                slot, results=[user.tile.type], loc=load.operation.location, ip=place
+            )
+            user.tile.replace_all_uses_with(made.tile)
+            user.operation.erase()
+    if is_used(load.result):
+        made = tgpu.LocalLoadOp.build(
+            slot,
+            results=[load.result.type],
+            loc=load.operation.location,
+            ip=ir.InsertionPoint(load.operation),
+        )
+        load.result.replace_all_uses_with(made.tile)
+    load.operation.erase()
+
+
+def _yield(values: Sequence[ir.Value]) -> None:
+    cast("Any", ir.Operation).create("scf.yield", results=[], operands=list(values))
