@@ -13,9 +13,12 @@ from tiledsl.targets.nvptx.emit_asm import emit_asm
 from tiledsl.targets.nvptx.lower import NvptxMachine
 from tiledsl.targets.target import Options
 from tiledsl.transforms.assign_layouts import assign_layouts
+from tiledsl.transforms.drop_true_masks import drop_true_masks
 from tiledsl.transforms.expand_casts import expand_casts
+from tiledsl.transforms.expand_division import expand_division
 from tiledsl.transforms.expand_math import expand_math
 from tiledsl.transforms.insert_barriers import insert_barriers
+from tiledsl.transforms.pipeline_loops import pipeline_loops
 from tiledsl.transforms.place_shared import place_shared
 from tiledsl.transforms.promote_floats import promote_floats
 from tiledsl.transforms.run import Step, upstream
@@ -39,6 +42,8 @@ def tile_steps(chip: Chip, options: Options) -> Sequence[Step]:
     """Return the passes that say what the kernel means in what the chip computes with."""
     return [
         Step(simplify, TILE),
+        Step(drop_true_masks, TILE),
+        Step(expand_division, TILE),
         # Before casts are expanded: it may cast operands to a type that the chip multiplies.
         Step(partial(select_mma, table=mma.table(chip), num_warps=options.num_warps), TILE),
         # Types first: which functions and casts are left to expand depends on them.
@@ -61,6 +66,8 @@ def tgpu_steps(chip: Chip, options: Options) -> Sequence[Step]:
     return [
         # Layouts follow from matrix instructions and from how memory is accessed.
         Step(partial(assign_layouts, num_warps=warps, warp_size=chip.warp_size), TGPU),
+        # While loads still are loads, and their addresses in sight.
+        Step(partial(pipeline_loops, stages=options.num_stages, copy="cp.async"), TGPU),
         Step(partial(share_conversions, **matrices), TGPU),
         # All readers and writers of a buffer are known: choose what has no bank conflicts.
         Step(partial(swizzle_shared, **matrices), TGPU),
