@@ -19,6 +19,12 @@ import tiledsl as tile
 _GPU = pytest.mark.gpu
 
 
+@pytest.fixture(autouse=True)
+def no_disk_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compile every kernel anew: an old result must not stand in for the compiler's."""
+    monkeypatch.setenv("TILEDSL_CACHE", "0")
+
+
 @pytest.fixture(params=["host", pytest.param("cuda", marks=_GPU)])
 def place(request: pytest.FixtureRequest) -> Generator[str]:
     """The device that the test's launches run on."""

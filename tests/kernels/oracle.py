@@ -69,6 +69,17 @@ def sample(dtype: DType, count: int, seed: int = 0) -> Array:
     return out
 
 
+def one_zero(values: Array) -> Array:
+    """Return the values with every zero positive: which of two zeros is greater is nobody's rule."""
+    with np.errstate(invalid="ignore"):
+        return np.where(values.astype(np.float64) == 0, np.zeros_like(values), values)
+
+
+def without_nan(values: Array) -> Array:
+    """Return the values with 1 for every NaN."""
+    return np.where(is_nan(values), np.ones_like(values), values)
+
+
 def float_specials(dtype: DType) -> Array:
     """Return nan, infinities (the largest, where there are none), zeros, subnormals, extremes."""
     info: Any = ml_dtypes.finfo  # untyped there
@@ -113,6 +124,8 @@ def cast(values: Array, dtype: DType, saturate: bool = True) -> Array:
         saturate: False keeps what is too large for fp8 as ml_dtypes rounds it.
     """
     target = dtype.numpy
+    if values.dtype == target:
+        return values
     with np.errstate(all="ignore"):
         if dtype.is_bool():
             return values.astype(np.float32) != 0 if values.dtype.itemsize < 4 else values != 0
@@ -240,7 +253,8 @@ def bits_of(array: Array) -> Array:
 
 def is_nan(array: Array) -> Array:
     """Return which elements are NaN, for every float type."""
-    return np.isnan(array.astype(np.float64))
+    with np.errstate(invalid="ignore"):  # a signalling NaN says so when it is converted
+        return np.isnan(array.astype(np.float64))
 
 
 def _describe(what: str, wrong: Array, got: Array, expected: Array) -> str:

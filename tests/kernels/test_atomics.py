@@ -4,7 +4,16 @@ import numpy as np
 import pytest
 
 import tiledsl as tile
-from tests.kernels.oracle import INTEGERS, check, check_equal, poisoned, sample, whole
+from tests.kernels.oracle import (
+    INTEGERS,
+    check,
+    check_equal,
+    one_zero,
+    poisoned,
+    sample,
+    whole,
+    without_nan,
+)
 from tiledsl.dtypes import DType
 
 WIDE = [t for t in INTEGERS if t.primitive_bitwidth >= 32]
@@ -50,9 +59,7 @@ def test_bitwise_extremes_and_exchange(warps: int, dtype: DType) -> None:
 @pytest.mark.parametrize("name", ["max", "min"])
 def test_float_extremes_and_exchange(warps: int, name: str, dtype: DType) -> None:
     memory, value = sample(dtype, 1000, 5), sample(dtype, 1000, 6)
-    for array in (memory, value):
-        array[array == 0] = 0
-        array[np.isnan(array)] = 1
+    memory, value = without_nan(one_zero(memory)), without_nan(one_zero(value))
     before, old = memory.copy(), poisoned(1000, dtype)
     op = getattr(tile, f"atomic_{name}")
     update[4,](memory, value, old, 1000, OP=op, BLOCK=256, num_warps=warps)

@@ -15,8 +15,11 @@ from tests.kernels.oracle import (
     INTEGERS,
     SIGNED,
     SIZES,
+    bits_of,
     cast,
     check,
+    is_nan,
+    one_zero,
     poisoned,
     sample,
 )
@@ -109,8 +112,7 @@ def test_arithmetic_is_numpys(place: str, dtype: DType) -> None:
         table = arithmetic(dtype)
         x, y = sample(dtype, n, 1), sample(dtype, n, 2)
         if dtype.is_floating():  # which zero of two is greater is nobody's rule
-            x[x == 0] = 0
-            y[y == 0] = 0
+            x, y = one_zero(x), one_zero(y)
         run_binary(x, y, table, dtype)
 
 
@@ -138,7 +140,7 @@ def test_division_by_a_constant_is_exact(place: str, divisor: int) -> None:
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 def test_fmax_and_fmin_ignore_nan(place: str, dtype: DType) -> None:
     x, y = sample(dtype, 1000, 6), sample(dtype, 1000, 7)
-    x[x == 0], y[y == 0] = 0, 0
+    x, y = one_zero(x), one_zero(y)
     table: Named = {
         "fmax": (tile.fmax, in_type(np.fmax, dtype)),
         "fmin": (tile.fmin, in_type(np.fmin, dtype)),
@@ -146,12 +148,16 @@ def test_fmax_and_fmin_ignore_nan(place: str, dtype: DType) -> None:
     run_binary(x, y, table, dtype)
 
 
+def flip_sign(x: np.ndarray) -> np.ndarray:
+    bits = bits_of(x)
+    return (bits ^ bits.dtype.type(1 << (8 * x.itemsize - 1))).view(x.dtype)
+
+
 @pytest.mark.parametrize("dtype", [*INTEGERS, *FLOATS, *FP8], ids=str)
 def test_sign_and_magnitude(place: str, dtype: DType) -> None:
     table: Named = {"+x": (operator.pos, operator.pos), "abs": (tile.abs, np.abs)}
     if dtype.is_floating():
-        sign = dtype.numpy.type(-1.0)
-        table["-x"] = operator.neg, lambda x: in_type(np.multiply, dtype)(x, np.full_like(x, sign))
+        table["-x"] = operator.neg, flip_sign
     else:
         table["-x"] = operator.neg, lambda x: (np.zeros_like(x) - x).astype(x.dtype)
     for n in sizes_for(dtype):
@@ -267,10 +273,9 @@ def test_clamp_keeps_nan_and_the_upper_bound_wins(place: str, dtype: DType) -> N
     n = 1000
     x, low, high = sample(dtype, n, 19), sample(dtype, n, 20), sample(dtype, n, 21)
     if dtype.is_floating():
-        for array in (x, low, high):
-            array[array == 0] = 0
-        low[low != low] = 1
-        high[high != high] = 2
+        x, low, high = one_zero(x), one_zero(low), one_zero(high)
+        low[is_nan(low)] = 1
+        high[is_nan(high)] = 2
     out = poisoned(n, dtype)
     kernel[(1,)](x, low, high, out, n, BLOCK=1024)
     f = in_type(lambda v, lo, hi: np.minimum(np.maximum(v, lo), hi), dtype)

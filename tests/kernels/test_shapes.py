@@ -14,7 +14,7 @@ from tiledsl.dtypes import DType
 def transform(x, out, OP: tile.constexpr, SHAPE: tile.constexpr, COUNT: tile.constexpr):
     value = tile.reshape(tile.load(x + tile.arange(0, COUNT)), SHAPE)
     result = OP(value)
-    size: tile.constexpr = result.numel
+    size = result.numel
     tile.store(out + tile.arange(0, size), tile.reshape(result, (size,)))
 
 
@@ -56,7 +56,7 @@ def test_reshapes(warps: int, shape: tuple[int, ...], other: tuple[int, ...]) ->
     # Transposed in between, so that a reshape must move data.
     check_transform(
         shape,
-        lambda x: tile.trans(tile.reshape(tile.trans(x), other)),
+        lambda x: tile.reshape(x.T, other).T,
         lambda x: x.T.reshape(other).T,
         warps,
     )
