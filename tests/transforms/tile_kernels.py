@@ -32,6 +32,8 @@ class Kernel:
         self.ip = [ir.InsertionPoint(block)]
         with context():
             aligned = ir.Attribute.parse("{tile.divisibility = 16 : i64}")
+            self.func.attributes["tile.num_warps"] = ir.Attribute.parse("4 : i64")
+            self.func.attributes["tile.num_stages"] = ir.Attribute.parse("3 : i64")
             self.func.arg_attrs = cast("Any", ir.ArrayAttr).get([aligned] * len(types))
 
     @staticmethod

@@ -68,8 +68,8 @@ class _Machine:
             if op.operation.name == "func.func"
         }
         self.memory = memory
-        self.values: dict[ir.Value, Array] = {}
-        self.held: dict[ir.Value, Array] = {}
+        self.values: dict[ir.Value, Any] = {}
+        self.held: dict[ir.Value, Any] = {}
 
     def block(self, block: ir.Block) -> None:
         for op in block.operations:
@@ -117,7 +117,7 @@ class _Machine:
             if name in _BINARY:
                 return _BINARY[name](*operands)
             if name == "arith.select":
-                return np.where(*cast("Any", operands))
+                return cast("Array", np.where(operands[0], operands[1], operands[2]))
             if name in _UNARY:
                 return _UNARY[name](*operands)
         shape = shape_of(operation.results[0].type) if len(operation.results) else ()
@@ -131,7 +131,7 @@ class _Machine:
             case tile.DotOp() | tgpu.FmaDotOp() | tgpu.MmaOp():
                 return _multiply(*operands)
             case tgpu.LocalLoadOp():
-                return self.held[op.buffer]
+                return cast("Array", self.held[op.buffer])
             case tile.MakeRangeOp():
                 return np.arange(op.start, op.end)
             case tile.SplatOp():
