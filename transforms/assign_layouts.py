@@ -31,6 +31,7 @@ from tiledsl.transforms.axis_facts import AxisFacts
 from tiledsl.transforms.coalesce import accesses
 from tiledsl.transforms.dot_layouts import products
 from tiledsl.transforms.kernels import kernels
+from tiledsl.transforms.layout_adoption import adopt
 from tiledsl.transforms.layout_cost import Costs
 from tiledsl.transforms.layout_inference import Inference
 from tiledsl.transforms.layout_rules import backward
@@ -49,6 +50,7 @@ def assign_layouts(module: ir.Module, *, num_warps: int, warp_size: int) -> None
         }
         inference = Inference(graph, anchors, warp_size, num_warps)
         inference.run()
+        adopt(inference)
         _Assignment(inference, layouts).run()
 
 

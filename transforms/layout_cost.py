@@ -9,6 +9,8 @@ Costs are in bytes of the whole tile moved through shared memory, weighted by lo
 
 from __future__ import annotations
 
+import math
+
 from mlir import ir
 
 from tiledsl.dialects import tile
@@ -22,6 +24,17 @@ from tiledsl.transforms.tile_graph import Node
 _DEPTH = 24
 """How many ops a conversion may travel up."""
 _LOOP_WEIGHT = 8
+
+
+def conversion_cost(inference: Inference, value: ir.Value, layout: LinearLayout) -> float:
+    """Give the cost of converting a tile from its decided layout."""
+    own = inference.layouts[value]
+    if register_map(own, layout) is not None:
+        return 0
+    within_warp = own.flat("warp") == layout.flat("warp")
+    maker, join = inference.graph.maker.get(value), inference.graph.join_of.get(value)
+    depth = maker.depth if maker else join.depth if join else 0
+    return tile_bytes(value.type) * (1 if within_warp else 2) * _LOOP_WEIGHT**depth
 
 
 class Costs:
@@ -66,7 +79,7 @@ class Costs:
             return self._choice[value, layout]
         node = self._graph.maker.get(value)
         free = self._graph.is_free(value)
-        convert = self._conversion(value, own, layout) if own else float("inf")
+        convert = conversion_cost(self._inference, value, layout) if own else math.inf
         best = convert, False
         if node is not None and node.transparent and (depth or free):
             anew = self._anew(node, layout, max(0, depth - 1))
@@ -89,16 +102,6 @@ class Costs:
             return cost
         elements = tile_bytes(node.results[0].type) / tile_bytes_each(node.results[0].type)
         return cost + elements * (work(node.op) or 0.5) * self._weight(node)
-
-    def _conversion(self, value: ir.Value, own: LinearLayout, layout: LinearLayout) -> float:
-        if register_map(own, layout) is not None:
-            return 0
-        size = tile_bytes(value.type)
-        within_warp = own.flat("warp") == layout.flat("warp")
-        maker = self._graph.maker.get(value)
-        join = self._graph.join_of.get(value)
-        depth = maker.depth if maker else join.depth if join else 0
-        return size * (1 if within_warp else 2) * _LOOP_WEIGHT**depth
 
     def _weight(self, node: Node) -> int:
         return _LOOP_WEIGHT**node.depth

@@ -154,3 +154,10 @@ def test_a_kernel_without_tiles_is_left_as_it_is():
     text = str(module)
     assign(module)
     assert str(module) == text
+
+
+def test_parts_of_one_tile_that_are_wanted_elsewhere_are_computed_there():
+    module = select(matmul(64, 64, 32, "f32", "f32", "tf32x3"))
+    assign(module)
+    # Each operand once, not its three parts, and the result.
+    assert sorted(converted(module)) == ["32x64xf32", "64x32xf32", "64x64xf32"]
