@@ -1,9 +1,8 @@
 """Run kernels of the `tile` and `tgpu` levels on NumPy arrays: the oracle of passes over control flow.
 
 One program runs as if by one thread that holds whole tiles; layouts are ignored. A pointer is an
-integer, `Memory` finds the array behind it and refuses what is out of bounds. Shared buffers know
-what was written to each slot and which asynchronous copies are still in flight: reading a slot
-before its copy was waited for, or one that was never written, is an error.
+integer, `Memory` finds the array behind it and refuses what is out of bounds; `SharedMemory`
+refuses what is read too early.
 """
 
 from __future__ import annotations
@@ -16,8 +15,9 @@ import numpy as np
 from mlir import ir
 
 from tests.transforms.arith_evaluator import Array, dtype_of, evaluate
+from tests.transforms.shared_memory_model import SharedMemory
 from tiledsl.dialects import tgpu, tile
-from tiledsl.dialects.types import held_by, is_pointer, pointee, shape_of
+from tiledsl.dialects.types import held_by, is_pointer, layout_name, pointee, shape_of
 
 _SPACE = 40
 """Bits of an address within one array's space."""
@@ -62,19 +62,6 @@ class Memory:
         self.arrays[number].flat[index] = value
 
 
-@dataclass(eq=False)
-class Buffer:
-    """A shared buffer of one or more slots.
-
-    Attributes:
-        slots: What each slot holds, None before it is written.
-        flying: Copies to each slot that are not waited for yet.
-    """
-
-    slots: list[Array | None]
-    flying: list[int]
-
-
 @dataclass
 class Machine:
     """Runs kernels; see the module's docstring.
@@ -83,18 +70,14 @@ class Machine:
         memory: What pointers lead to.
         program: The program's index along the axes of the grid.
         grid: Programs along each axis.
-        trace: Names of shared-memory ops in the order of execution.
+        shared: Its shared memory.
     """
 
     memory: Memory
     program: tuple[int, int, int] = (0, 0, 0)
     grid: tuple[int, int, int] = (1, 1, 1)
-    trace: list[str] = field(default_factory=list[str])
+    shared: SharedMemory = field(default_factory=SharedMemory)
     values: dict[ir.Value, Any] = field(default_factory=dict[ir.Value, Any])
-    group: list[tuple[Buffer, int, Array]] = field(default_factory=list[tuple[Buffer, int, Array]])
-    groups: list[list[tuple[Buffer, int, Array]]] = field(
-        default_factory=list[list[tuple[Buffer, int, Array]]]
-    )
 
     def run(self, module: ir.Module, *arguments: Any) -> list[Any]:
         """Run the first public function of `module`; return what it returns."""
@@ -178,7 +161,6 @@ class Machine:
                 assert np.all(operands[0])
                 return []
             case _:
-                self.trace.append(op.operation.name)
                 return self._shared(op, operands)
 
     def _shared(self, op: ir.OpView, operands: list[Any]) -> Sequence[Any]:
@@ -188,42 +170,27 @@ class Machine:
             case tgpu.AllocOp():
                 shape, tile_shape = shape_of(held_by(op.buffer.type)), self._tile_shape(op)
                 count = shape[0] if len(shape) > len(tile_shape) else 1
-                return [Buffer([None] * count, [0] * count)]
+                return [self.shared.allocate(op.operation, count)]
             case tgpu.SlotOp():
-                buffer, index = operands
-                assert 0 <= int(index) < len(buffer.slots), "no such slot"
-                return [(buffer, int(index))]
+                slots, index = operands
+                assert 0 <= int(index) < len(slots), "no such slot"
+                return [[slots[int(index)]]]
             case tgpu.LocalStoreOp():
-                value = operands[0]
-                buffer, index = _slot(operands[1])
-                assert buffer.flying[index] == 0, "stored to a slot that is being copied to"
-                buffer.slots[index] = value
-                return []
+                value, slots = operands
+                self.shared.store(slots[0], value, layout_name(op.tile.type))
             case tgpu.LocalLoadOp():
-                buffer, index = _slot(operands[0])
-                assert buffer.flying[index] == 0, "read a slot before its copy was waited for"
-                assert buffer.slots[index] is not None, "read a slot that was never written"
-                return [buffer.slots[index]]
+                return [self.shared.load(operands[0][0], layout_name(op.tile.type))]
             case tgpu.AsyncCopyOp():
-                buffer, index = _slot(operands[1])
-                buffer.flying[index] += 1
-                buffer.slots[index] = None
-                self.group.append((buffer, index, self._load(op, held_by(op.buffer.type))))
-                return []
+                self.shared.copy(operands[1][0], self._load(op, held_by(op.buffer.type)))
             case tgpu.AsyncCommitOp():
-                self.groups.append(self.group)
-                self.group = []
-                return []
+                self.shared.commit()
             case tgpu.AsyncWaitOp():
-                while len(self.groups) > op.pending:
-                    for buffer, index, value in self.groups.pop(0):
-                        buffer.flying[index] -= 1
-                        buffer.slots[index] = value
-                return []
+                self.shared.wait(op.pending)
             case tgpu.BarrierOp():
-                return []
+                self.shared.barrier()
             case _:
                 raise AssertionError(f"no rule for {op.operation.name}")
+        return []
 
     def _tile_shape(self, op: tgpu.AllocOp) -> tuple[int, ...]:
         for use in op.buffer.uses:
@@ -249,10 +216,6 @@ class Machine:
         mask = np.ones_like(addresses, bool) if op.mask is None else self.values[op.mask]
         for at in np.argwhere(mask):
             self.memory.write(int(addresses[tuple(at)]), size, values[tuple(at)])
-
-
-def _slot(value: Any) -> tuple[Buffer, int]:
-    return (value, 0) if isinstance(value, Buffer) else value
 
 
 def _reduce(kind: str, source: Array, axis: int) -> Array:
