@@ -8,6 +8,7 @@ here, run-time loops and memory accesses are the author's mistake.
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable, Sequence
 from typing import Any, cast
@@ -77,7 +78,24 @@ def _trace(builder: Builder, function: Combine, dtypes: Sequence[DType], own: bo
 def _call(function: Combine, arguments: Sequence[Value]) -> object:
     from tiledsl.trace import call_helper  # it needs this module
 
-    return call_helper(getattr(function, "fn", function), arguments, {})
+    inner = getattr(function, "fn", function)
+    _check_arity(inner, len(arguments))
+    return call_helper(inner, arguments, {})
+
+
+def _check_arity(function: Combine, count: int) -> None:
+    try:
+        signature = inspect.signature(function)
+    except ValueError:  # some built-in functions tell nothing
+        return
+    try:
+        signature.bind(*[None] * count)
+    except TypeError:
+        name, half = _name(function), _counted(count // 2)
+        raise KernelError(
+            f"expected `{name}` to take {count} arguments, as it combines {half} with {half}, "
+            f"found {name}{signature}"
+        ) from None
 
 
 def _checked(result: object, dtypes: Sequence[DType], function: Combine) -> list[Value]:

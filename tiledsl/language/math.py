@@ -199,7 +199,9 @@ def sigmoid(x: Operand) -> Value:
     """Return 1 / (1 + e^-x); 16-bit floats are computed in float32 and rounded once."""
     value = _inexact(x, "sigmoid")
     wide = _at_least_single(value)
-    return casts.to(1.0 / (1.0 + exp(-wide)), value.dtype)
+    # The exponential of -|x| cannot overflow, so that the tail on the left keeps its precision.
+    power = exp(-elementwise.absolute(wide))
+    return casts.to(where(wide < 0, power, 1.0) / (1.0 + power), value.dtype)
 
 
 def softmax(

@@ -219,7 +219,12 @@ class Value:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        raise KernelError(f"expected an attribute of {describe(self)}, found `{name}`")
+        from tiledsl.language import methods  # they need this module
+
+        method = methods.find(self, name)
+        if method is None:
+            raise KernelError(f"expected an attribute of {describe(self)}, found `{name}`")
+        return method
 
     # --- operators ------------------------------------------------------------------------------
 

@@ -48,12 +48,14 @@ def traced(function: Callable[..., Any], *kinds: Kind, options: Options | None =
             Value(handle, dtype, shape, builder.region)
             for handle, (dtype, shape) in zip(handles, pairs, strict=True)
         ]
-        with builders.tracing(builder):
-            result = function(*values)
-        results = _listed(result)
-        handles = [value.handle for value in results]
-        builder.create("func.return", handles, [])
-        builder.finish()
+        try:
+            with builders.tracing(builder):
+                results = _listed(function(*values))
+            handles = [value.handle for value in results]
+            builder.create("func.return", handles, [])
+        finally:
+            # What is left over must die before the module whose values it uses.
+            builder.finish()
         signature = ir.FunctionType.get(types, [handle.type for handle in handles])
         made.attributes["function_type"] = ir.TypeAttr.get(signature)
     contracts.check(module, contracts.TILE)
