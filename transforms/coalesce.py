@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from mlir import ir
 
@@ -28,8 +28,10 @@ from tiledsl.transforms.layout_rules import is_elementwise
 from tiledsl.transforms.tile_graph import Node, TileGraph, memory_ops
 
 _VECTOR_BYTES = 16
-_SPAN_BYTES = 32
-"""Most consecutive bytes of one thread where a group mixes element sizes: one sector."""
+_SECTOR_BYTES = 32
+"""What memory moves at least. One thread takes no more than that where a group mixes sizes."""
+_LARGEST_TRIP = 32 << 10
+"""Bytes of a tile that is worth its shared memory on the way to better stores."""
 
 
 @dataclass(frozen=True)
@@ -94,11 +96,31 @@ def _agree(
         alike = [reaches[n] for n in running if reaches[n].order == like.order]
         width = max(r.width for r in alike)
         if len({r.bytes for r in alike}) > 1:
-            width = min(width, max(1, _SPAN_BYTES // max(r.bytes for r in alike)))
+            width = min(width, max(1, _SECTOR_BYTES // max(r.bytes for r in alike)))
         layout = coalesced(reach.shape, lanes, warps, width, like.order, tuple(sorted(reduced)))
-        small = math.prod(reach.shape) <= lanes * warps and isinstance(node.op, tile.StoreOp)
-        found[node] = Access(layout, firm and not small)
+        serves = partial(stores_well, reach) if isinstance(node.op, tile.StoreOp) else None
+        found[node] = Access(layout, firm, serves)
     return found
+
+
+@lru_cache(maxsize=1024)
+def stores_well(reach: Reach, layout: LinearLayout) -> bool:
+    """Whether a tile is as well stored from `layout` as after a conversion.
+
+    It is where each store of a warp fills whole sectors of memory, and where there is at most one
+    element a thread. A conversion of a large tile takes so much shared memory that half sectors are
+    still the lesser evil.
+    """
+    if math.prod(reach.shape) <= layout.lanes * layout.warps:
+        return True
+    axis = reach.order[0]
+    shift = layout.axis_shift(axis)
+    run = layout.contiguous_run(axis, reach.width)
+    lanes = set(layout.flat("lane"))
+    while run < reach.run and (run << shift) in lanes:
+        run *= 2
+    large = math.prod(reach.shape) * reach.bytes > _LARGEST_TRIP
+    return run * reach.bytes >= (_SECTOR_BYTES // 2 if large else _SECTOR_BYTES)
 
 
 @lru_cache(maxsize=1024)

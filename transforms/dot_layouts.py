@@ -60,9 +60,13 @@ def fma_accumulator(shape: tuple[int, ...], lanes: int, warps: int) -> LinearLay
         warps: Warps of a program.
     """
     *batch, m, n = shape
-    groups = min(warps, math.prod(batch))  # warps that have matrices of their own
-    warps_left = warps // groups
-    each = max(1, m * n // (lanes * warps_left))
+    matrices = math.prod(batch)
+    # Matrices are shared among warps; among lanes only where they are too small for one warp.
+    warp_groups = min(warps, matrices)
+    warps //= warp_groups
+    lane_groups = min(matrices // warp_groups, max(1, lanes * warps // (m * n)), lanes)
+    lanes //= lane_groups
+    each = max(1, m * n // (lanes * warps))
     columns = min(n, 1 << each.bit_length() // 2)
     rows = min(m, each // columns)
     columns = min(n, each // rows)
@@ -74,11 +78,10 @@ def fma_accumulator(shape: tuple[int, ...], lanes: int, warps: int) -> LinearLay
 
     lane = share(lanes, n // columns, m // rows)
     left = max(1, m // rows // lane[0]), max(1, n // columns // lane[1])
-    warp = share(warps_left, left[1], left[0])
+    warp = share(warps, left[1], left[0])
     box = [*[1] * len(batch), 1, min(columns, _FMA_VECTOR)]
-    ones = [1] * len(batch)
-    spread = [*ones[1:], groups] if batch else []
-    return blocked(shape, box, [*ones, *lane], [*spread, *warp])
+    spread = ([lane_groups], [warp_groups]) if batch else ([], [])
+    return blocked(shape, box, [*spread[0], *lane], [*spread[1], *warp])
 
 
 def products(graph: TileGraph, lanes: int, warps: int) -> dict[Node, Product]:

@@ -17,7 +17,7 @@ A free tile gets no layout at all: it is made anew for each use. Where a decisio
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 
@@ -45,12 +45,23 @@ class Rank(IntEnum):
 class Access:
     """What a memory access wants.
 
-    `firm` is False where the access gains nothing from its layout (a gather, say): it then follows
-    the layout of what it is given.
+    Attributes:
+        layout: The layout that coalesces.
+        firm: False where the access gains nothing from its layout (a gather, say): it then follows
+            the layout of what it is given.
+        serves: For stores, whether another layout of the tile is stored from well enough to spare
+            the conversion.
     """
 
     layout: LinearLayout
     firm: bool = True
+    serves: Callable[[LinearLayout], bool] | None = None
+
+    def choose(self, given: LinearLayout | None) -> LinearLayout:
+        """Give the layout to access in, the tile being given in a layout or in none yet."""
+        if given is None or (self.firm and not (self.serves and self.serves(given))):
+            return self.layout
+        return given
 
 
 @dataclass(frozen=True)
@@ -174,7 +185,7 @@ class Inference:
         op, (best, _) = node.op, self._best(node)
         anchor = self.anchors.get(node)
         if isinstance(anchor, Access):
-            return anchor.layout if anchor.firm or best is None else best
+            return anchor.choose(best)
         if best is None and all(map(self.graph.is_free, node.operands)):
             best = self.default(node.operands[0].type)
         if isinstance(op, tile.ScanOp):

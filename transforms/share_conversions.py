@@ -6,7 +6,8 @@ swizzle, place and separate by barriers like any others:
 - A `tgpu.convert_layout` that neither registers nor shuffles can do.
 - A reduction along an axis that several warps share: each warp reduces what it has
   (`tgpu.partial_reduce`), and all read the partial results and combine them.
-- The result of an atomic, which only the first holder of each element has, for the other holders.
+- The result of an atomic, which only the first holder of each element has, for the other holders;
+  and of a volatile load, which holders that read at different times might see differently.
 
 Loads stand as late as they can, so that several conversions in a row need one barrier.
 
@@ -80,8 +81,9 @@ def share_conversions(
                 if plan.cross_warp is not None:
                     _share_reduction(op, plan.cross_warp, layouts)
             case tile.AtomicRmwOp() | tile.AtomicCasOp():
-                if is_used(op.old):
-                    _share_result(op, layouts)
+                _share_result(op, op.old, layouts)
+            case tile.LoadOp() if op.volatile:
+                _share_result(op, op.result, layouts)
             case _:
                 pass
 
@@ -137,8 +139,9 @@ def _share_reduction(op: tile.ReduceOp, step: CrossWarpStep, layouts: Layouts) -
     _replace(operation, whole.operation.results)
 
 
-def _share_result(op: tile.AtomicRmwOp | tile.AtomicCasOp, layouts: Layouts) -> None:
-    old: ir.Value = op.old
+def _share_result(op: ir.OpView, old: ir.Value, layouts: Layouts) -> None:
+    if not is_used(old):
+        return
     if is_tile(old.type):
         free = layouts.of(old.type).free_masks()
         if not (free["lane"] or free["warp"] or free["block"]):
