@@ -6,7 +6,8 @@ is what a warm call costs, so it is one pass over the arguments and one dictiona
 
 Which parameter is a constexpr is the marker's word alone: an annotation that is `tile.constexpr`,
 or text that ends in `constexpr`. Arguments that are None, strings, types, dtypes or functions are
-constexprs whatever the annotation, as there is no run-time form of them.
+constexprs whatever the annotation, as there is no run-time form of them. A tuple is passed item by
+item (see `tiledsl.tuples`).
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from tiledsl.dialects.diagnostics import KernelError
 from tiledsl.dtypes import DType, constexpr, unwrap
 from tiledsl.source import Reach, reach
 from tiledsl.specialize import ArgType, parse_signature
+from tiledsl.tuples import Parts, is_tuple, parameter_of, run_time_names
 
 if TYPE_CHECKING:
     from mlir import ir
@@ -71,8 +73,8 @@ def _parameters(function: Callable[..., object]) -> list[Parameter]:
 def constant_key(value: object) -> object:
     """Return what stands for a constexpr's value in a key.
 
-    1, 1.0 and True differ, and so do 0.0 and -0.0, also within tuples, lists and dictionaries. Other
-    values are compared as they compare themselves.
+    1, 1.0 and True differ, and so do 0.0 and -0.0, also within tuples, lists and dictionaries.
+    Other values are compared as they compare themselves.
 
     Raises:
         TypeError: A value has no hash.
@@ -167,6 +169,8 @@ class JITFunction:
             return
         if value is None or isinstance(value, str | type | constexpr | DType) or callable(value):
             return
+        if is_tuple(value):  # one without items: others go leaf by leaf
+            return
         raise KernelError(
             f"kernel `{self.name}`: argument `{parameter.name}`: expected an array, a number, a "
             f"bool or None, found {describe(value)}",
@@ -187,7 +191,10 @@ class JITFunction:
         for fixed, value in zip(self._fixed, values, strict=True):
             argument = None if fixed else read(value)
             if argument is None:
-                key.append(self._key_of(value))
+                if is_tuple(value) and not fixed:
+                    key.append(self._read_tuple(value, packed, places, objects))
+                else:
+                    key.append(self._key_of(value))
                 continue
             key.append(argument[0])
             packed.append(argument[1])
@@ -213,6 +220,28 @@ class JITFunction:
             loaded.launch(sizes, packed, launch.current_stream(place, objects))
         return loaded.compiled
 
+    def _read_tuple(
+        self,
+        items: tuple[object, ...],
+        packed: list[int | float],
+        places: list[str | None],
+        objects: list[object],
+    ) -> Parts:
+        """Return the part of the key that a tuple is, and add its leaves to the lists."""
+        key: list[object] = []
+        for value in items:
+            argument = read(value)
+            if argument is not None:
+                key.append(argument[0])
+                packed.append(argument[1])
+                places.append(argument[2])
+                objects.append(value)
+            elif is_tuple(value):
+                key.append(self._read_tuple(value, packed, places, objects))
+            else:
+                key.append(self._key_of(value))
+        return Parts(key)
+
     def _key_of(self, value: object) -> object:
         try:
             return constant_key(value)
@@ -227,8 +256,7 @@ class JITFunction:
             and places.count(first) + places.count(None) == len(places)
         ):
             return first
-        names = [n for n, part in zip(self._names, key, strict=True) if isinstance(part, ArgType)]
-        return launch.choose_place(names, places)
+        return launch.choose_place(list(run_time_names(self._names, key)), places)
 
     def _load(
         self,
@@ -244,16 +272,32 @@ class JITFunction:
             signature: dict[str, ArgType] = {}
             constexprs: dict[str, object] = {}
             for parameter, value, part in zip(self.parameters, values, key, strict=True):
-                if isinstance(part, ArgType):
-                    signature[parameter.name] = part
-                else:
-                    self._check_constant(parameter, value)
-                    constexprs[parameter.name] = unwrap(value)
+                self._sort(parameter, value, part, signature, constexprs)
             options = make_options(given)
             request = Request(signature, constexprs, launch.chip_of(place), options)
             loaded = launch.Loaded(self.compile(request), place)
             self._loaded[full_key] = loaded
             return loaded
+
+    def _sort(
+        self,
+        parameter: Parameter,
+        value: object,
+        part: object,
+        signature: dict[str, ArgType],
+        constexprs: dict[str, object],
+    ) -> None:
+        """Put an argument, or the leaves of a tuple, among those of run time or the constants."""
+        if isinstance(part, ArgType):
+            signature[parameter.name] = part
+        elif isinstance(part, Parts) and part:
+            items = cast("tuple[object, ...]", value)
+            for i, (item, inner) in enumerate(zip(items, part, strict=True)):
+                leaf = Parameter(f"{parameter.name}.{i}", constexpr=False)
+                self._sort(leaf, item, inner, signature, constexprs)
+        else:
+            self._check_constant(parameter, value)
+            constexprs[parameter.name] = unwrap(value)
 
     def _forget(self) -> None:
         """Forget what was compiled: a captured variable has changed since."""
@@ -362,7 +406,7 @@ def compile(
     Args:
         kernel: What `tile.jit` made.
         signature: Type of each run-time parameter, as {"x": "*fp16:16", "n": "i32"}: see
-            `tiledsl.specialize`.
+            `tiledsl.specialize`. Item 0 of a tuple `x` is called "x.0".
         constexprs: Values of the other parameters; those with defaults may be left out.
         target: A chip, as "host", "sm_90a" or "gfx942".
         **options: As of a launch: num_warps, num_stages, ...
@@ -379,18 +423,19 @@ def compile(
         raise KernelError(f"expected a target among {', '.join(known_targets())}, found {target!r}")
     types = parse_signature(signature)
     values = dict(constexprs or {})
-    for name in (*types, *values):
-        if name not in [parameter.name for parameter in kernel.parameters]:
-            raise KernelError(f"kernel `{kernel.name}`: no parameter is called `{name}`")
+    given = {parameter_of(name) for name in (*types, *values)}
+    for name in sorted(given - {parameter.name for parameter in kernel.parameters}):
+        raise KernelError(f"kernel `{kernel.name}`: no parameter is called `{name}`")
     for parameter in kernel.parameters:
-        if parameter.name in types or parameter.name in values:
+        if parameter.name in given:
             continue
         if parameter.default is inspect.Parameter.empty:
             kind = "constexpr" if parameter.constexpr else "type of"
             raise KernelError(f"kernel `{kernel.name}`: {kind} `{parameter.name}` is missing")
         values[parameter.name] = parameter.default
-    ordered = {p.name: types[p.name] for p in kernel.parameters if p.name in types}
-    fixed = {p.name: values[p.name] for p in kernel.parameters if p.name in values}
+    order = [parameter.name for parameter in kernel.parameters]
+    ordered = dict(sorted(types.items(), key=lambda item: order.index(parameter_of(item[0]))))
+    fixed = dict(sorted(values.items(), key=lambda item: order.index(parameter_of(item[0]))))
     known = {_ALIASES.get(name, name): value for name, value in options.items()}
     chip = HOST if target == "cpu" else target
     return kernel.compile(Request(ordered, fixed, chip, make_options(known)))

@@ -141,7 +141,9 @@ class Loaded:
         artifact = compiled.artifact
         self.compiled = compiled
         self.place = place
-        self.layout = ArgumentLayout(artifact.kinds)
+        self.layout = ArgumentLayout(
+            tuple(argument.kind for argument in compiled.request.signature.values())
+        )
         self.limits: Sequence[int] = grid_limits(target(_TARGETS[vendor]), compiled.request.chip)
         self._threads = artifact.threads
         self._kernel: Kernel = _driver(vendor).load(

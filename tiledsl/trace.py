@@ -3,24 +3,26 @@
 `trace` is the seam between the front end and the compiler. The module it returns holds one public
 `func.func` named after the kernel, whose arguments are the run-time parameters in order, with
 `tile.name`, `tile.divisibility` (16 where that is known) and `tile.signed`; and private functions
-that reductions and scans combine with. Constexprs are gone. Every op carries the author's position.
+that reductions and scans combine with. Constexprs are gone. Every op carries the author's place.
 
-Whatever goes wrong while the author's code runs is shown at the innermost expression of the author's,
-with the calls that led there: a `KernelError` of the language, a name that is not defined, a variable
-that run-time control flow left without a value, any other Python exception. What goes wrong in this
-package is a `CompilerBug`.
+Whatever goes wrong while the author's code runs is shown at the innermost expression of the
+author's, with the calls that led there: a `KernelError` of the language, a name that is not defined,
+a variable that run-time control flow left without a value, any other Python exception. What goes
+wrong in this package is a `CompilerBug`.
 """
 
 from __future__ import annotations
 
 import inspect
+import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import FrameType, FunctionType, TracebackType
 from typing import Any, cast
 
 from mlir import ir
 
+from tiledsl.control_flow import calls, loops
 from tiledsl.control_flow.calls import prepared
 from tiledsl.control_flow.function import rewritten
 from tiledsl.dialects import contracts
@@ -33,6 +35,7 @@ from tiledsl.language.types import to_ir
 from tiledsl.language.value import Value, constant
 from tiledsl.specialize import DIVISOR, ArgType
 from tiledsl.targets.target import Options
+from tiledsl.tuples import nested
 
 
 def trace(
@@ -99,9 +102,7 @@ def _declare(
         attributes={
             "sym_name": ir.StringAttr.get(re.sub(r"\W", "_", kernel.__name__)),
             "function_type": ir.TypeAttr.get(ir.FunctionType.get(types, [])),
-            "arg_attrs": ir.ArrayAttr.get(
-                [_argument_attributes(name, a) for name, a in signature.items()]
-            ),
+            "arg_attrs": _array(_argument_attributes(name, a) for name, a in signature.items()),
             "tile.num_warps": _i64(options.num_warps),
             "tile.num_stages": _i64(options.num_stages),
         },
@@ -120,6 +121,10 @@ def _definition(kernel: FunctionType) -> Span:
     return Span(code.co_filename, code.co_firstlineno, 1, code.co_firstlineno, 1)
 
 
+def _array(attributes: Iterable[ir.Attribute]) -> ir.Attribute:
+    return cast("Any", ir.ArrayAttr).get(list(attributes))
+
+
 def _i64(value: int) -> ir.Attribute:
     return ir.IntegerAttr.get(ir.IntegerType.get_signless(64), value)
 
@@ -136,7 +141,7 @@ def _argument_attributes(name: str, argument: ArgType) -> ir.Attribute:
     dtype = parse_dtype(argument.dtype)
     if dtype.is_int() and not argument.pointer:
         attributes["tile.signed"] = ir.BoolAttr.get(dtype.is_int_signed())
-    return ir.DictAttr.get(attributes)
+    return cast("Any", ir.DictAttr).get(attributes)
 
 
 def _arguments(function: ir.Operation, signature: Mapping[str, ArgType]) -> dict[str, Value]:
@@ -162,7 +167,7 @@ def _run(
 ) -> None:
     plain = {name: unwrap(value) for name, value in constexprs.items()}
     try:
-        result = rewritten(kernel)(**values, **plain)
+        result = rewritten(kernel)(**nested({**values, **plain}))
         if result is not None:
             raise KernelError(
                 f"expected kernel `{kernel.__name__}` to return nothing, found {result!r}",
@@ -196,16 +201,19 @@ def _calls(places: Sequence[Place]) -> tuple[tuple[str, Span], ...]:
 
 
 def _is_authors(traceback: TracebackType | None) -> bool:
-    """Return whether an exception was raised by the author's code, or by calling something wrongly."""
-    frames: list[FrameType] = []
+    """Return whether an exception comes from the author's code, or from a wrong call in it.
+
+    Where an author calls something with wrong arguments, Python raises in the frame of the caller,
+    which is the hook that stands for the call.
+    """
+    inner = ""
     while traceback is not None:
-        frames.append(traceback.tb_frame)
+        inner = traceback.tb_frame.f_code.co_filename
         traceback = traceback.tb_next
-    inner = frames[-1].f_code
     return (
-        not is_library_file(inner.co_filename)
-        or inner.co_filename.endswith(("control_flow/calls.py", "control_flow/loops.py"))
-        or "tiledsl" not in inner.co_filename
+        not is_library_file(inner)
+        or inner in (calls.__file__, loops.__file__)
+        or (not inner.startswith(os.path.dirname(__file__)))
     )
 
 

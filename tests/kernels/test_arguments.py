@@ -128,7 +128,7 @@ def test_functions_and_types_are_constants(place: str) -> None:
             value = -value
         tile.store(out + i, value.to(out.dtype.element_ty))
 
-    x = np.arange(16, dtype=np.int32)
+    x = np.arange(1, 17, dtype=np.int32)
     cases = (
         (double, 2), (triple, 3), (lambda v: v * 4, 4), (functools.partial(lambda k, v: v * k, 5), 5),
     )  # fmt: skip
@@ -154,6 +154,40 @@ def test_tuples_of_arrays_and_numbers(place: str) -> None:
     out = poisoned(16, tile.float32)
     kernel[1,]((x, x * 10, x * 100), (10, (1, 2.5)), out, N=16)
     check(out, np.append(x * 111 * 2.5, np.zeros(6, np.float32)).astype(np.float32), "tuples")
+
+
+def test_tuples_hold_whatever_arguments_may_be(place: str) -> None:
+    @tile.jit
+    def kernel(things, out, empty):
+        (x, function, nothing), number = things
+        tile.static_assert(nothing is None)
+        tile.static_assert(len(empty) == 0)
+        tile.store(out, function(tile.load(x)) + number)
+
+    x = np.array([5], np.int32)
+    for function, number in ((abs_plus_one, 1), (twice, 2**40), (twice, 1)):
+        out = poisoned(1, tile.int64)
+        kernel[1,](((x, function, None), number), out, ())
+        check(out, np.array([function(5) + number]), "mixed")
+
+
+def abs_plus_one(x):
+    return abs(x) + 1
+
+
+def twice(x):
+    return x * 2
+
+
+@pytest.mark.parametrize("dtype", [tile.uint8, tile.uint16, tile.uint32], ids=str)
+def test_tuple_items_keep_their_signedness(place: str, dtype: tile.DType) -> None:
+    @tile.jit
+    def kernel(pair, out):
+        tile.store(out, pair[0].to(tile.int64) + pair[1])
+
+    out = poisoned(1, tile.int64)
+    kernel[1,]((dtype.numpy.type(dtype.highest), -1), out)
+    check(out, np.array([int(dtype.highest) - 1]), f"{dtype}")
 
 
 def test_constants_of_every_kind_specialize(place: str) -> None:

@@ -14,8 +14,10 @@ from tests.kernels.oracle import (
     cast,
     check,
     float_specials,
+    is_nan,
     poisoned,
     sample,
+    without_nan,
 )
 
 
@@ -499,6 +501,6 @@ def philox(seed: int, count: int) -> np.ndarray:
 
 def test_samples_hold_what_they_promise() -> None:
     for dtype in (tile.float16, tile.float32, *FP8):
-        x = sample(dtype, 4000).astype(np.float64)
-        assert np.isnan(x).any()
-        assert (x == 0).any()
+        x = sample(dtype, 4000)
+        assert is_nan(x).any()
+        assert (without_nan(x) == 0).any()

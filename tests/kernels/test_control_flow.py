@@ -348,7 +348,7 @@ def test_conditions_of_every_type(place: str) -> None:
 def test_loop_bounds_of_every_integer_type(place: str) -> None:
     @tile.jit
     def kernel(n, out):
-        total = 0
+        total = tile.full((), 0, tile.int64)
         for i in range(n):
             total += i
         tile.store(out, total)
