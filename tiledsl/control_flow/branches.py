@@ -2,8 +2,9 @@
 
 Both sides are traced, each into a region of its own, from the same variables. What a variable holds
 after them is what both sides agree on, or a result of an `scf.if` where they differ in run-time
-values or numbers. Where they cannot agree it holds nothing, and reading it is an error that names
-both: a variable that nobody reads may differ freely.
+values or numbers (of an `arith.select` where both sides are cheap and have no effects). Where they
+cannot agree it holds nothing, and reading it is an error that names both: a variable that nobody
+reads may differ freely.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from typing import Any
 
 from mlir import ir
 
-from tiledsl.control_flow.leaves import common_type, leaf_text, materialize
+from tiledsl.control_flow.desugar import RETURN
+from tiledsl.control_flow.leaves import blank, common_type, leaf_text, materialize
 from tiledsl.control_flow.trees import (
     UNSET,
     Path,
@@ -26,12 +28,17 @@ from tiledsl.control_flow.trees import (
     step,
 )
 from tiledsl.dialects.diagnostics import KernelError
+from tiledsl.dialects.op import Op
+from tiledsl.dialects.types import is_tile
 from tiledsl.language import casts
 from tiledsl.language.builder import Region, current
 from tiledsl.language.types import tile_of
 from tiledsl.language.value import TileType, Value, describe, wrap
 
 WORDS = "a run-time branch"
+
+SPECULATED_OPS = 8
+"""Ops of a side that are rather computed in vain than branched around: a branch costs as much."""
 
 Plan = Callable[[], object]
 """Gives a merged value, once the results of the `scf.if` exist."""
@@ -85,14 +92,23 @@ class Merge:
             return self._leaf(first, second, path)
         if first is second:
             return lambda: first
+        if (first is UNSET or second is UNSET) and path == (RETURN,):
+            first, second = self._filled(first, second)
+            return self.plan(first, second, sides, (RETURN, "of one side"))
         a, b = sides[0].children(first), sides[1].children(second)
-        alike = type(first) is type(second) and a is not None and b is not None
-        if alike and a.keys() == b.keys():
+        if a is not None and b is not None and type(first) is type(second) and a.keys() == b.keys():
             plans = {k: self.plan(a[k], b[k], sides, (*path, step(first, k))) for k in a}
             return lambda: rebuild(first, {key: plan() for key, plan in plans.items()})
         if same(first, second):
             return lambda: first
         raise _Disagreement(path, first, second)
+
+    def _filled(self, first: object, second: object) -> tuple[object, object]:
+        """Return what both sides return, where only one does: the other's is never read."""
+        then, otherwise = self._regions
+        if first is UNSET:
+            return blank(second, then), second
+        return first, blank(first, otherwise)
 
     def _leaf(self, first: object, second: object, path: Path) -> Plan:
         type_ = common_type(first, second)
@@ -111,13 +127,40 @@ class Merge:
     def build(self) -> None:
         """Make the `scf.if`; plans may be called afterwards."""
         builder = current()
-        if not self._types and not any(list(r.block.operations) for r in self._regions):
+        bodies = [list(region.block.operations) for region in self._regions]
+        if not self._types and not any(bodies):
+            return
+        if self._can_select(bodies):
+            self._select()
             return
         for region, handles in zip(self._regions, self._handles, strict=True):
             builder.create("scf.yield", handles, [], region=region)
         types = [tile_of(t.dtype, t.shape) for t in self._types]
         op = builder.structured("scf.if", [self._condition.handle], types, self._regions)
         self._results = [wrap(op.results[i], t.dtype, t.shape) for i, t in enumerate(self._types)]
+
+    def _can_select(self, bodies: Sequence[Sequence[ir.OpView]]) -> bool:
+        """Return whether both sides may be computed and chosen from: scalars, cheap, no effects."""
+        return all(not t.shape and not t.dtype.is_ptr() for t in self._types) and all(
+            len(body) <= SPECULATED_OPS and all(_is_cheap(op) for op in body) for body in bodies
+        )
+
+    def _select(self) -> None:
+        builder = current()
+        for region in self._regions:
+            builder.splice(region)
+        condition = self._condition.handle
+        for type_, first, second in zip(self._types, *self._handles, strict=True):
+            types = [tile_of(type_.dtype, ())]
+            made = builder.create("arith.select", [condition, first, second], types)
+            self._results.append(wrap(made.results[0], type_.dtype, ()))
+
+
+def _is_cheap(op: ir.OpView) -> bool:
+    """Return whether an op has no effects and computes a scalar of scalars."""
+    pure = op.pure if isinstance(op, Op) else op.operation.name.startswith(("arith.", "math."))
+    values = (*op.operation.operands, *op.operation.results)
+    return pure and not any(is_tile(value.type) for value in values)
 
 
 class Branch:
@@ -209,12 +252,12 @@ class Branch:
 
 def _reason(found: _Disagreement) -> str:
     name = "".join(found.path)
-    if name == "__tile_return":
+    if found.path[0] == RETURN:
         return (
             "expected both sides of a run-time branch to return one type, found "
             f"{leaf_text(found.first)} and {leaf_text(found.second)}"
         )
-    if UNSET in (found.first, found.second):
+    if found.first is UNSET or found.second is UNSET:
         return f"expected `{name}` to have a value: it is set on one side only of a run-time branch"
     return (
         f"expected `{name}` to have one type after a run-time branch, found "

@@ -1,9 +1,9 @@
 """Calls from a kernel: the called function is rewritten too, and Python's builtins take tiles.
 
-`call` is in the place of every call in rewritten code. A function of the author's is rewritten, once
-for each code object; one of Python's, of an installed package or of this package runs as it is, and
-so do classes, whose methods are rewritten when they are called from a kernel. Where such a one takes
-a function of the author's (`functools.reduce`, `map`), that one is rewritten.
+`call` is in the place of every call in rewritten code. A function of the author's is rewritten,
+once for each code object; one of Python's, of an installed package or of this package runs as it
+is, and so do classes, whose methods are rewritten when they are called from a kernel. Where such a
+one takes a function of the author's (`functools.reduce`, `map`), that one is rewritten.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import builtins
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from types import CodeType, FunctionType, MethodType
 from typing import Any, cast
@@ -33,14 +33,14 @@ def call(function: Any, /, *args: Any, **kwargs: Any) -> Any:
     if isinstance(function, MethodType) and isinstance(function.__func__, FunctionType):
         return prepared(function.__func__, (function.__self__, *args), kwargs)
     if isinstance(function, functools.partial):
-        partial = cast("functools.partial[Any]", function)
+        partial = cast("functools.partial[Any]", cast("object", function))
         return call(partial.func, *partial.args, *args, **{**partial.keywords, **kwargs})
     if isinstance(function, type | BuiltinType):
         replacement = _replacement(function)
         if replacement is not None:
             return replacement(*args, **kwargs)
         return function(*map(_callback, args), **{k: _callback(v) for k, v in kwargs.items()})
-    method = getattr(type(function), "__call__", None)
+    method = vars(type(function)).get("__call__")
     if isinstance(method, FunctionType) and not _is_library(method.__code__):
         return prepared(method, (function, *args), kwargs)
     return function(*args, **kwargs)
@@ -125,7 +125,8 @@ def _extreme(name: str) -> Callable[..., Any]:
     plain: Callable[..., Any] = getattr(builtins, name)
 
     def choose(*args: Any, **kwargs: Any) -> Any:
-        items = list(args[0]) if len(args) == 1 and isinstance(args[0], list | tuple) else args
+        listed = len(args) == 1 and isinstance(args[0], list | tuple)
+        items = cast("Sequence[object]", args[0] if listed else args)
         if kwargs or not any(isinstance(item, Value) for item in items):
             return plain(*map(unwrap, args), **kwargs)
         from tiledsl.language import math

@@ -2,20 +2,33 @@
 
 A loop's body is traced with a block argument in place of each leaf that may change. Afterwards the
 variables are compared with what they held at the start of the trip: a leaf that the body left alone
-is no argument after all; one that changed must have kept its type. A number *inside* a container is
-taken for a constant of the kernel first, and so are the contents of containers that the body only
-reads; where the body shows otherwise, it is traced once more with them carried (`Carry.again`).
+is no argument after all; one that changed must have kept its type. Some things only a tracing shows
+(`Learned`), and then the body is traced once more, `Carry.again`:
+
+- A number before the loop takes its own type (int32, float32) first, then that of the same kind
+  that a trip gives it.
+- A number *inside* a container is a constant of the kernel until a trip changes it, and so are
+  the contents of a container that the body only reads.
+- What a `return` inside the loop gives has no value before; it is carried as zeros that nobody sees.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from mlir import ir
 
-from tiledsl.control_flow.leaves import common_type, fits, leaf_text, materialize, own_type
+from tiledsl.control_flow.desugar import RETURN
+from tiledsl.control_flow.leaves import (
+    common_type,
+    fits,
+    is_weak_integer,
+    leaf_text,
+    materialize,
+    own_type,
+)
 from tiledsl.control_flow.trees import (
     UNSET,
     Children,
@@ -76,6 +89,21 @@ class Leaf:
         return materialize(self.outgoing[index], self.type, region)
 
 
+@dataclass
+class Learned:
+    """What earlier tracings of a loop's body have shown.
+
+    Attributes:
+        types: Types of numbers that are carried, by path.
+        containers: Ids of containers whose contents change.
+        result: What a `return` inside the loop gives, of which only the types count.
+    """
+
+    types: dict[Path, TileType] = field(default_factory=dict[Path, TileType])
+    containers: set[int] = field(default_factory=set[int])
+    result: object = UNSET
+
+
 class _Changed(Exception):
     def __init__(self, path: Path, before: object, after: object) -> None:
         super().__init__()
@@ -89,7 +117,7 @@ class Carry:
         scope: The variables around the loop.
         needed: Those that a trip may read before it sets them.
         mutated: Variables whose containers the body changes by assignment to elements.
-        varying: Paths of numbers, and ids of containers, known to change; grows.
+        learned: What is known from earlier tracings; grows.
     """
 
     def __init__(
@@ -97,11 +125,11 @@ class Carry:
         scope: Scope,
         needed: Sequence[str],
         mutated: Sequence[str],
-        varying: set[Path | int],
+        learned: Learned,
     ) -> None:
         self._scope = scope
         self._needed = frozenset(needed)
-        self._varying = varying
+        self._learned = learned
         self.again = False
         self.leaves: list[Leaf] = []
         self.reasons: dict[str, str] = {}
@@ -110,9 +138,7 @@ class Carry:
         self._plans: dict[str, Plan] = {}
         self._container_plans: list[tuple[object, dict[Any, Plan]]] = []
         owners = [scope.owner(name) for name in mutated]
-        self._changing = {id(c) for c in containers_in(owners)} | {
-            key for key in varying if isinstance(key, int)
-        }
+        self._changing = {id(c) for c in containers_in(owners)} | learned.containers
 
     # --- before a region -----------------------------------------------------------------------
 
@@ -183,19 +209,23 @@ class Carry:
     def _argument(self, value: object, region: Region, path: Path) -> object:
         leaf = self._by_value.get(id(value)) if isinstance(value, Value) else None
         if leaf is None:
-            if not isinstance(value, Value) and len(path) > 1 and path not in self._varying:
+            learned = self._learned.types.get(path)
+            if self._begin.bindings or self._is_constant(value, path):
                 return value
-            if self._begin.bindings and not isinstance(value, Value):
-                return value  # static in the first region, so in the second
-            leaf = Leaf(value, own_type(value), [], [], [])
+            leaf = Leaf(value, learned or own_type(value), [], [], [])
             self.leaves.append(leaf)
         type_ = tile_of(leaf.type.dtype, leaf.type.shape)
         handle = region.block.add_argument(type_, current().location())
-        made = Value(handle, leaf.type.dtype, leaf.type.shape, region)
+        weak = is_weak_integer(leaf.initial) and path not in self._learned.types
+        made = Value(handle, leaf.type.dtype, leaf.type.shape, region, weak)
         leaf.arguments.append(handle)
         leaf.values.append(made)
         self._by_value[id(made)] = leaf
         return made
+
+    def _is_constant(self, value: object, path: Path) -> bool:
+        """Return whether a leaf is a number inside a container that no trip is known to change."""
+        return not isinstance(value, Value) and len(path) > 1 and path not in self._learned.types
 
     # --- after a region ------------------------------------------------------------------------
 
@@ -206,6 +236,9 @@ class Carry:
             before = self._scope.before.bindings[name]
             begin, now = self._begin.bindings[name], env.get(name, UNSET)
             if before is UNSET:
+                if name == RETURN and now is not UNSET:
+                    self._learned.result = now
+                    self.again = True
                 self.reasons[name] = (
                     f"expected `{name}` to have a value: it is set only inside a run-time loop, "
                     "which may make no trip"
@@ -228,13 +261,24 @@ class Carry:
             return lambda: leaf.initial if leaf.result is None else leaf.result
         if is_leaf(begin) and is_leaf(now):
             if not same(begin, now):
-                self._varying.add(path)
+                shared = common_type(begin, now)
+                if shared is None:
+                    raise _Changed(path, before, now)
+                self._learned.types[path] = shared
                 self.again = True
             return lambda: before
-        a, b = self._begin.children(begin), children(now)
-        alike = type(begin) is type(now) and a is not None and b is not None
-        old = self._scope.before.children(before)
-        if alike and old is not None and a.keys() == b.keys() == old.keys():
+        a, b, old = (
+            self._begin.children(begin),
+            children(now),
+            self._scope.before.children(before),
+        )
+        if (
+            a is not None
+            and b is not None
+            and old is not None
+            and type(begin) is type(now)
+            and a.keys() == b.keys() == old.keys()
+        ):
             plans = {k: self._compared(old[k], a[k], b[k], (*path, step(now, k))) for k in a}
             return lambda: _rebuilt(before, old, now, plans)
         if begin is now or same(begin, now):
@@ -245,13 +289,20 @@ class Carry:
         if not is_leaf(now):
             raise _Changed(path, leaf.initial, now)
         if not fits(now, leaf.type):
-            # A variable that every trip sets first has no argument to read: its type may follow.
-            shared = common_type(leaf.initial, now)
-            if path[0] in self._needed or shared is None or len(leaf.values) > 1:
+            type_ = self._adopted(leaf, now, path)
+            if type_ is None:
                 raise _Changed(path, leaf.initial, now)
-            leaf.type = shared
-            leaf.arguments[0].set_type(tile_of(shared.dtype, shared.shape))
+            self._learned.types[path] = type_
+            self.again = True
         leaf.outgoing.append(now)
+
+    def _adopted(self, leaf: Leaf, now: object, path: Path) -> TileType | None:
+        """Return the type that a leaf that was a number before takes, as a trip gives another."""
+        if isinstance(leaf.initial, Value) or path in self._learned.types:
+            return None
+        type_ = own_type(now)
+        same_kind = type_.dtype.is_floating() == leaf.type.dtype.is_floating()
+        return type_ if same_kind and fits(leaf.initial, type_) else None
 
     def _lost(self, name: str, found: _Changed) -> Plan:
         """Return the plan for a variable that does not keep its type.
@@ -278,7 +329,7 @@ class Carry:
         changing = id(container) in self._changing
         if not changing and before.keys() == now.keys():
             if any(before[k] is not now[k] and not same(before[k], now[k]) for k in now):
-                self._varying.add(id(container))
+                self._learned.containers.add(id(container))
                 self.again = True
             return
         path = self._scope.path(container)

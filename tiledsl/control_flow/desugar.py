@@ -1,4 +1,4 @@
-"""Leave only structured control flow: no early `return`, `break` or `continue` under an `if`.
+"""Leave only structured control flow: no `return`, `break` or `continue` under an `if`.
 
 A run-time branch or loop becomes an `scf` region, which has one way in and one way out. So where an
 `if` can leave its function or loop, what follows it moves into the sides that go on, which changes
@@ -12,9 +12,10 @@ nothing that can be observed; leaving is then what happens at the end anyway:
                              return result
 
 `continue` goes the same way. `break` sets a flag that the loop tests; `else` of a loop runs unless
-it is set. A jump that stands outside every `if` of its loop, or in a `with` or `try`, stays as it
-is: at compile time it is plain Python, and a hook rejects it at run time. The rest is copied where
-both sides of an `if` may go on and it holds a jump in one of them.
+it is set; `return` in a loop is a `break` and then a `return`. A jump that stands outside every `if`
+of its loop, or in a `with` or `try`, stays as it is: at compile time it is plain Python, and a hook
+rejects it at run time. The rest is copied where both sides of an `if` may go on and it holds a jump
+in one of them.
 
 Contract: works in place on a copy of the author's function; every node keeps or gets a location.
 """
@@ -93,15 +94,19 @@ class _Desugarer:
         loop.body = self._block(loop.body)
         after = self._block(loop.orelse)
         loop.orelse = []
+        before: list[ast.stmt] = []
+        returned = ""
+        own_break = any(True for _ in _jumps(loop.body, ast.Break))
+        if _leaves_under_if(loop.body, (ast.Return,)):
+            returned = self._flag("returned", before, loop)
+            loop.body = _break_to_return(loop.body, returned)
         jumps = (ast.Break, ast.Continue)
         under_if = _leaves_under_if(loop.body, jumps)
         has_break = any(True for _ in _jumps(loop.body, ast.Break))
         flag = ""
-        before: list[ast.stmt] = []
         if has_break and (after or under_if):
-            self._count += 1
-            flag = f"__tile_break_{self._count}"
-            before = [assign(flag, ast.Constant(False), loop)]
+            only_returns = returned and not own_break
+            flag = returned if only_returns else self._flag("break", before, loop)
         if under_if:
             loop.body = _absorb(loop.body, jumps)
             _end_with(loop.body, ast.Continue, lambda jump: [], None)
@@ -111,7 +116,19 @@ class _Desugarer:
             self._guard(loop, flag)
             if after:
                 after = [_unless(flag, after, loop)]
+        if returned:
+            result = ast.Return(ast.Name(RETURN, ast.Load()))
+            leave = ast.If(ast.Name(returned, ast.Load()), [result], [])
+            located(leave, loop)
+            after = [leave, *after]
         return [*before, loop, *after]
+
+    def _flag(self, word: str, before: list[ast.stmt], at: ast.stmt) -> str:
+        """Return a new variable, with its initial False added to `before`."""
+        self._count += 1
+        name = f"__tile_{word}_{self._count}"
+        before.append(assign(name, ast.Constant(False), at))
+        return name
 
     def _guard(self, loop: ast.For | ast.While, flag: str) -> None:
         """Make the loop do nothing once the flag is set, and end if that is known when traced."""
@@ -154,6 +171,28 @@ def _flag_before_breaks(body: list[ast.stmt], flag: str) -> list[ast.stmt]:
                 block[:] = _flag_before_breaks(block, flag)
         made.append(statement)
     return made
+
+
+def _break_to_return(body: list[ast.stmt], flag: str) -> list[ast.stmt]:
+    """Turn each `return` under an `if` of a loop into: note the result, set the flag, break."""
+    made: list[ast.stmt] = []
+    for statement in body:
+        if isinstance(statement, ast.If):
+            for side in (statement.body, statement.orelse):
+                side[:] = [
+                    part
+                    for inner in _break_to_return(side, flag)
+                    for part in (
+                        _left_with(inner, flag) if isinstance(inner, ast.Return) else [inner]
+                    )
+                ]
+        made.append(statement)
+    return made
+
+
+def _left_with(jump: ast.Return, flag: str) -> list[ast.stmt]:
+    leave = ast.copy_location(ast.Break(), jump)
+    return [*_set_result(jump), _raise_flag(flag, jump), leave]
 
 
 def _set_result(jump: ast.stmt) -> list[ast.stmt]:

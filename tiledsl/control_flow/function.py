@@ -77,8 +77,8 @@ def _compile(found: Found, code: CodeType) -> CodeType:
     names = [*code.co_freevars, rewriting.HOOKS]
     parameters = ast.arguments([], [ast.arg(name) for name in names], None, [], [], None, [])
     outer = ast.FunctionDef("__tile_outer", parameters, [inner], [])
-    if "type_params" in ast.FunctionDef._fields:
-        outer.type_params = []
+    if "type_params" in ast.FunctionDef._fields:  # Python 3.12 and later
+        setattr(outer, "type_params", [])  # noqa: B010 (not in the stubs of 3.11)
     module = ast.Module([outer], [])
     located(module, node)
     ast.fix_missing_locations(module)

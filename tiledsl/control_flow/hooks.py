@@ -1,7 +1,7 @@
 """What rewritten code calls: each function here stands for one construct of `rewrite`.
 
-Statements have objects of their own (`Branch`, `ForLoop`, `WhileLoop`); expressions nest like calls,
-so those being evaluated lie on a stack of the builder.
+Statements have objects of their own (`Branch`, `ForLoop`, `WhileLoop`); expressions nest like
+calls, so those being evaluated lie on a stack of the builder.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def leave(loop: Loop, word: str) -> None:
     if loop.run_time and word == "break":
         raise KernelError(
             "expected a `break` of a run-time loop under an `if` of the loop itself",
-            hint="`break` in a `with` or `try`, or in every trip, works in loops known at compile time",
+            hint="one in a `with` or `try`, or in every trip, must be known at compile time",
         )
     if current().depth != loop.depth:
         raise KernelError(f"expected no `{word}` here under a run-time condition")
@@ -181,12 +181,11 @@ class _Both:
         if self.truth:
             right = condition_of(right) if isinstance(right, Value) else bool(right)
         self.lazy.end(right)
-        builder = current()
         self.lazy.begin()
-        self.lazy.end(self.left)
+        # Where the right operand is not evaluated, the truth of the left one is known.
+        self.lazy.end(self.decides if self.left.dtype.is_bool() else self.left)
         if self.decides:
             self.lazy.sides.reverse()
-        del builder
         return self.lazy.merged("`or`" if self.decides else "`and`")
 
 
@@ -218,7 +217,7 @@ def lazy_end(_: object) -> object:
 
 
 def choice(test: object, rebinds: bool) -> bool:
-    """Take the condition of a conditional expression; returns whether to evaluate its first value."""
+    """Take the condition of a conditional expression; returns whether to evaluate `then`."""
     test = unwrap(test)
     if isinstance(test, Value):
         no_rebinding(rebinds)

@@ -12,11 +12,13 @@ from typing import Any, cast
 import numpy as np
 from mlir import ir
 
-from tiledsl.control_flow.trees import UNSET, is_leaf
+from tiledsl.control_flow.trees import UNSET, children, is_leaf, rebuild
 from tiledsl.dialects.diagnostics import KernelError
-from tiledsl.dtypes import DType, as_dtype, bool_, default_dtype, float32, promote_weak
+from tiledsl.dialects.tile import BitcastOp
+from tiledsl.dtypes import DType, as_dtype, bool_, default_dtype, float32, int64, promote_weak
 from tiledsl.language.builder import Region, current
-from tiledsl.language.types import constant_attribute, to_ir
+from tiledsl.language.operands import weak_meets
+from tiledsl.language.types import constant_attribute, tile_of, to_ir
 from tiledsl.language.value import Number, TileType, Value, describe
 
 
@@ -29,6 +31,11 @@ def own_type(leaf: object) -> TileType:
     return TileType(default_dtype(cast("Number", leaf)), ())
 
 
+def is_weak_integer(leaf: object) -> bool:
+    """Return whether a leaf is a Python integer, which takes a wider type if it meets one."""
+    return isinstance(leaf, int) and not isinstance(leaf, bool | np.generic)
+
+
 def _is_weak(leaf: object) -> bool:
     return not isinstance(leaf, Value | np.generic)
 
@@ -36,7 +43,9 @@ def _is_weak(leaf: object) -> bool:
 def fits(leaf: object, type_: TileType) -> bool:
     """Return whether a leaf is of a type, or a weak number that takes it."""
     if not _is_weak(leaf):
-        return own_type(leaf) == type_
+        return own_type(leaf) == type_ or (
+            isinstance(leaf, Value) and not type_.shape and weak_meets(leaf, type_.dtype)
+        )
     if type_.shape or type_.dtype.is_ptr():
         return False
     number = cast("Number", leaf)
@@ -51,9 +60,10 @@ def common_type(first: object, second: object) -> TileType | None:
     """Return the type that two leaves can both have, or None."""
     if _is_weak(first) and _is_weak(second):
         return TileType(_weak_type(cast("Number", first), cast("Number", second)), ())
-    strong, other = (second, first) if _is_weak(first) else (first, second)
-    type_ = own_type(strong)
-    return type_ if fits(other, type_) else None
+    for leaf, other in ((first, second), (second, first)):
+        if not _is_weak(leaf) and fits(other, own_type(leaf)):
+            return own_type(leaf)
+    return None
 
 
 def _weak_type(first: Number, second: Number) -> DType:
@@ -75,13 +85,45 @@ def materialize(leaf: object, type_: TileType, region: Region) -> ir.Value:
         KernelError: It was made in a region that has ended before.
     """
     if isinstance(leaf, Value):
-        return leaf.held_at(region)
+        handle = leaf.held_at(region)
+        if leaf.dtype is type_.dtype:
+            return handle
+        return current().create("arith.extsi", [handle], [to_ir(type_.dtype)], region=region).result
     number = cast("Number", leaf.item()) if isinstance(leaf, np.generic) else cast("Number", leaf)
     attribute = constant_attribute(number, type_.dtype, ())
     made = current().create(
         "arith.constant", [], [to_ir(type_.dtype)], {"value": attribute}, region
     )
     return made.results[0]
+
+
+def blank(value: object, region: Region | None = None) -> object:
+    """Return `value` with zeros for run-time leaves, made at the end of a region.
+
+    It stands for a result that is not there on this path, and that nobody reads.
+    """
+    if isinstance(value, Value):
+        return _zero(value.type, region or current().region)
+    if is_leaf(value):
+        return value
+    held = children(value)
+    if held is None:
+        return value
+    return rebuild(value, {key: blank(item, region) for key, item in held.items()})
+
+
+def _zero(type_: TileType, region: Region) -> Value:
+    builder = current()
+    dtype = int64 if type_.dtype.is_ptr() else type_.dtype
+    attribute = constant_attribute(0, dtype, type_.shape)
+    types = [tile_of(dtype, type_.shape)]
+    made = builder.create("arith.constant", [], types, {"value": attribute}, region)
+    handle = made.results[0]
+    if type_.dtype.is_ptr():
+        pointers = tile_of(type_.dtype, type_.shape)
+        location = builder.location()
+        handle = BitcastOp.build(handle, results=[pointers], loc=location, ip=region.ip).result
+    return Value(handle, type_.dtype, type_.shape, region)
 
 
 def leaf_text(value: object) -> str:

@@ -1,7 +1,7 @@
 """Run-time loops: `for` over a run-time range, `while` over a run-time condition.
 
-A loop object is what the rewritten `for` statement iterates over: for a loop known at compile time it
-gives each item; for a run-time loop it gives one trip, in which the body is traced into a region
+A loop object is what the rewritten `for` statement iterates over: for a loop known at compile time
+it gives each item; for a run-time loop it gives one trip, in which the body is traced into a region
 (and another if `Carry` asks for it), and then makes the `scf.for` or `scf.while`.
 
 A loop variable is a variable like another that the body sets: after a run-time loop it has a value
@@ -16,8 +16,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from tiledsl.control_flow.branches import condition_of
-from tiledsl.control_flow.carry import Carry
-from tiledsl.control_flow.trees import Path, Scope
+from tiledsl.control_flow.carry import Carry, Learned
+from tiledsl.control_flow.desugar import RETURN
+from tiledsl.control_flow.leaves import blank
+from tiledsl.control_flow.trees import UNSET, Scope
 from tiledsl.dialects.diagnostics import KernelError
 from tiledsl.dtypes import unwrap
 from tiledsl.language.builder import Region, current
@@ -52,7 +54,7 @@ class Loop:
         self.depth = current().depth
         self._described = names, needed, read, mutated
         self._env = env
-        self._varying: set[Path | int] = set()
+        self._learned = Learned()
         self._scope: Scope | None = None
         self._carry: Carry | None = None
 
@@ -77,8 +79,17 @@ class Loop:
 
     def _new_carry(self) -> Carry:
         _, needed, _, mutated = self._described
-        self._carry = Carry(self.scope, needed, mutated, self._varying)
+        self._carry = Carry(self.scope, needed, mutated, self._learned)
         return self._carry
+
+    def _settled(self) -> bool:
+        """Return whether the body need not be traced again, after it has been left."""
+        self.scope.restore()
+        if not self.carry.again:
+            return True
+        if self._learned.result is not UNSET:
+            self.scope.before.bindings[RETURN] = blank(self._learned.result)
+        return False
 
     def finish(self, env: Mapping[str, Any]) -> tuple[object, ...]:
         """Return what the variables hold after the loop."""
@@ -112,8 +123,7 @@ class ForLoop(Loop):
                 Value(self._region.block.arguments[0], trips.counter, (), self._region)
             )
             builder.close()
-            self.scope.restore()
-            if not carry.again:
+            if self._settled():
                 break
         region = self._region
         kept = carry.settle([region], 1)
@@ -138,14 +148,14 @@ class ForLoop(Loop):
 
 
 def _unrolled(items: Iterable[object]) -> Iterator[object]:
-    """Yield the items of a loop known at compile time; a number of ops that is a mistake ends it."""
+    """Yield the items of a loop known at compile time, if it does not unroll without end."""
     builder = current()
     before = builder.count
     for trip, item in builtins.enumerate(items):
         if trip == UNROLL_LIMIT and builder.count > before:
             raise KernelError(
-                f"expected a loop known at compile time to make at most {UNROLL_LIMIT} trips, as it "
-                "is unrolled",
+                f"expected a loop known at compile time to make at most {UNROLL_LIMIT} trips, "
+                "as it is unrolled",
                 hint="tile.range(...) makes it a loop at run time",
             )
         yield item
@@ -154,9 +164,9 @@ def _unrolled(items: Iterable[object]) -> Iterator[object]:
 class WhileLoop(Loop):
     """The hooks of one `while` statement.
 
-    Whether the condition is known at compile time shows when it is evaluated, so it is evaluated once
-    in a region to be dropped. A run-time one is evaluated again in the region that tests it. Each
-    trip of a loop known at compile time asks anew: a condition may become one of run time.
+    Whether the condition is known at compile time shows when it is evaluated, so it is evaluated
+    once in a region to be dropped. A run-time one is evaluated again in the region that tests it.
+    Each trip of a loop known at compile time asks anew: a condition may become one of run time.
     """
 
     def __init__(self, *described: Any) -> None:
@@ -188,12 +198,11 @@ class WhileLoop(Loop):
     def _trace(self) -> Iterator[int]:
         builder = current()
         while True:
-            carry = self._new_carry()
+            self._new_carry()
             self._regions = [builder.open(WORDS)]
             yield 0
             builder.close()
-            self.scope.restore()
-            if not carry.again:
+            if self._settled():
                 break
         self._make()
 

@@ -77,7 +77,7 @@ def _locals(at: ast.AST) -> ast.expr:
 
 
 def _bind(site: str, method: str, names: Names, at: ast.AST) -> list[ast.stmt]:
-    """Return `if site.run_time: (names) = site.method(locals())`, unbinding what comes back UNSET."""
+    """Return `if site.run_time: (names) = site.method(locals())`, unbinding what is UNSET."""
     call = _method(site, method, _locals(at), at=at)
     ordered = sorted(names)
     bound: list[ast.stmt] = []
@@ -124,7 +124,7 @@ class _Rewriter(ast.NodeTransformer):
         node.body = body
 
     def _each(self, statement: ast.stmt) -> Sequence[ast.stmt]:
-        made = self.visit(statement)
+        made: ast.stmt | list[ast.stmt] = self.visit(statement)
         return made if isinstance(made, list) else [made]
 
     def _body(self, body: Sequence[ast.stmt]) -> list[ast.stmt]:
@@ -352,8 +352,9 @@ class _Rewriter(ast.NodeTransformer):
 
 
 def _asks_known_true(test: ast.expr) -> TypeGuard[ast.Call]:
-    named = isinstance(test, ast.Call) and isinstance(test.func, ast.Name)
-    return named and test.func.id == KNOWN_TRUE
+    if not isinstance(test, ast.Call) or not isinstance(test.func, ast.Name):
+        return False
+    return test.func.id == KNOWN_TRUE
 
 
 def _rebinds(node: ast.expr) -> bool:

@@ -1,9 +1,9 @@
 """Values inside Python containers: what a variable of a kernel may hold.
 
-A *leaf* is a run-time `Value` or a number. A *node* is a list, tuple, dict, dataclass or object of an
-author's class, whose children are walked. Anything else is *static*: the same object, or an equal one,
-before and after. A *container* is a node that can be changed in place (list, dict, object): it may be
-known under several names, so it is compared and updated in place, once.
+A *leaf* is a run-time `Value` or a number. A *node* is a list, tuple, dict, dataclass or object of
+an author's class, whose children are walked. Anything else is *static*: the same object, or an equal
+one, before and after. A *container* is a node that can be changed in place (list, dict, object): it
+may be known under several names, so it is compared and updated in place, once.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def is_leaf(value: object) -> bool:
 
 @cache
 def _is_authors(kind: type) -> bool:
-    """Return whether a class is neither Python's, nor an installed package's, nor this package's."""
+    """Return whether a class is the author's: not Python's, an installed or this package's."""
     file = getattr(sys.modules.get(kind.__module__), "__file__", None)
     return file is not None and not is_library_file(file)
 
@@ -135,7 +135,7 @@ def same(first: object, second: object) -> bool:
     try:
         return bool(first == second)
     except Exception:
-        # An author's `==` may do anything; objects that cannot be compared are not known to be equal.
+        # An author's `==` may do anything; what cannot be compared is not known to be equal.
         return False
 
 

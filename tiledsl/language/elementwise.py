@@ -1,7 +1,7 @@
 """The operators: arithmetic, comparison, bits and shifts, with NumPy's values and JAX's types.
 
 Each function takes any two operands (`operands.Operand`), brings them to one type and one shape,
-and builds the op. Integers wrap. Bools add as `or` and multiply as `and`, order as 0 < 1, and do not
+and builds the op. Integers wrap. Bools add as `or`, multiply as `and`, order as 0 < 1 and do not
 subtract. `/` of integers is float division; `//` and `%` round toward negative infinity. A shift by
 the width or more gives 0, or the sign of a signed number shifted right. Pointers move by integers,
 subtract to a number of elements and compare as addresses.

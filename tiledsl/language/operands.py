@@ -10,7 +10,7 @@ import numpy as np
 
 from tiledsl.dialects import tile
 from tiledsl.dialects.diagnostics import KernelError
-from tiledsl.dtypes import DType, as_dtype, default_dtype, promote, promote_weak, unwrap
+from tiledsl.dtypes import DType, as_dtype, default_dtype, int32, promote, promote_weak, unwrap
 from tiledsl.language import casts
 from tiledsl.language.builder import current
 from tiledsl.language.indexing import expand_dims
@@ -137,6 +137,10 @@ def _promoted(left: Operand, right: Operand, what: str, shape: Shape) -> tuple[V
     """Return both operands in one type; numbers become constants of `shape`."""
     first = as_value(left, operand_dtype(right), shape)
     second = as_value(right, first.dtype, shape)
+    if weak_meets(first, second.dtype):
+        first = casts.to(first, second.dtype)
+    elif weak_meets(second, first.dtype):
+        second = casts.to(second, first.dtype)
     dtype = promote(first.dtype, second.dtype)
     if dtype is None:
         raise KernelError(
@@ -145,6 +149,11 @@ def _promoted(left: Operand, right: Operand, what: str, shape: Shape) -> tuple[V
             hint=_promotion_hint(first.dtype, second.dtype),
         )
     return casts.to(first, dtype), casts.to(second, dtype)
+
+
+def weak_meets(value: Value, dtype: DType) -> bool:
+    """Return whether a number that a loop carries takes a wider integer type that it meets."""
+    return value.weak and dtype.is_int() and dtype.primitive_bitwidth > int32.primitive_bitwidth
 
 
 def _promotion_hint(left: DType, right: DType) -> str | None:

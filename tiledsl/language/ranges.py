@@ -75,16 +75,11 @@ class range:
             found = default_dtype(widest)
         if found.primitive_bitwidth < 32:
             return int32
-        if found.kind == "uint" and found.primitive_bitwidth == 64:
-            raise KernelError(
-                "expected bounds of a range of at most 63 bits, found uint64",
-                hint="convert them, as n.to(tile.int64)",
-            )
         return found
 
     @property
     def counter(self) -> DType:
-        """The signed type that the loop counts in: it holds every value of `dtype`."""
+        """The signed type that the loop counts in: int64 unless `dtype` is int32."""
         return int32 if self.dtype is int32 else int64
 
     def attributes(self) -> dict[str, ir.Attribute]:

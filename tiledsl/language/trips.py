@@ -26,35 +26,40 @@ class Trips:
     def __init__(self, counted: run_time_range) -> None:
         self._dtype = counted.dtype
         self.counter: DType = counted.counter
-        start, stop, step = (
-            self._converted(bound) for bound in (counted.start, counted.stop, counted.step)
+        self._start, stop, self._step = (
+            _converted(bound, self.counter) for bound in (counted.start, counted.stop, counted.step)
         )
-        self._counts_trips = not _is_positive(step.handle)
-        self._start, self._step = start, step
+        self.bounds = self._start, stop, self._step
+        self._counts_trips = self._dtype is uint64 or not _is_positive(self._step.handle)
         if self._counts_trips:
             self.counter = int64
-            one, zero = constant(1, int64), constant(0, int64)
-            self.bounds = zero, _trip_count(start, stop, step), one
-        else:
-            self.bounds = start, stop, step
-
-    def _converted(self, bound: Value | int) -> Value:
-        if isinstance(bound, int):
-            return constant(bound, self.counter)
-        return casts.to(bound, self.counter)
+            count = _trip_count(self._start, stop, self._step, self._dtype is uint64)
+            self.bounds = constant(0, int64), count, constant(1, int64)
 
     def variable(self, count: Value) -> Value:
         """Return the loop variable of a trip, from the induction variable of the `scf.for`."""
         if self._counts_trips:
-            # Wraps only where the count does: the result is in range.
+            # The product and the sum may wrap: the result is in range.
             count = casts.to(count, self._start.dtype)
             moved = upstream("arith.muli", count, self._step)
             count = upstream("arith.addi", self._start, moved)
         return casts.to(count, self._dtype)
 
 
-def _trip_count(start: Value, stop: Value, step: Value) -> Value:
-    """Return how many trips `range(start, stop, step)` makes, as an int64."""
+def _converted(bound: Value | int, dtype: DType) -> Value:
+    return constant(bound, dtype) if isinstance(bound, int) else casts.to(bound, dtype)
+
+
+def _trip_count(start: Value, stop: Value, step: Value, unsigned: bool) -> Value:
+    """Return how many trips `range(start, stop, step)` makes, as an int64.
+
+    Args:
+        start: The first value.
+        stop: The bound.
+        step: A signed number.
+        unsigned: Whether the bounds are uint64, held as int64.
+    """
+    bounds = uint64 if unsigned else int64
     first, last, by = (casts.to(v, int64) for v in (start, stop, step))
     zero, one = constant(0, int64), constant(1, uint64)
     upward = elementwise.greater(by, zero)
@@ -64,7 +69,8 @@ def _trip_count(start: Value, stop: Value, step: Value) -> Value:
     # ceil(distance / size) for distance > 0; a size of 0 is replaced where it divides.
     divisor = upstream("arith.maxui", size, one)
     whole = upstream("arith.divui", elementwise.sub(distance, one), divisor)
-    runs = elementwise.bit_and(elementwise.less(low, high), elementwise.not_equal(by, zero))
+    ordered = elementwise.less(casts.to(low, bounds), casts.to(high, bounds))
+    runs = elementwise.bit_and(ordered, elementwise.not_equal(by, zero))
     return elementwise.select(runs, casts.to(elementwise.add(whole, one), int64), zero)
 
 

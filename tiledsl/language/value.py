@@ -93,14 +93,20 @@ class Value:
     Attributes:
         dtype: The element type; a pointer's is `tile.pointer_type(...)`.
         shape: The sizes; () for a scalar.
+        region: Where it was made.
+        weak: Whether it is an int32 that was a Python number before a loop: as that would, it
+            takes a wider integer type that it meets.
     """
 
-    __slots__ = ("_handle", "dtype", "region", "shape")
+    __slots__ = ("_handle", "dtype", "region", "shape", "weak")
     __array_ufunc__ = None  # NumPy's scalars leave their operators to ours
     __hash__ = object.__hash__
 
-    def __init__(self, handle: ir.Value, dtype: DType, shape: Shape, region: Region) -> None:
+    def __init__(
+        self, handle: ir.Value, dtype: DType, shape: Shape, region: Region, weak: bool = False
+    ) -> None:
         self._handle = handle
+        self.weak = weak
         self.region = region
         self.dtype = dtype
         self.shape = shape
