@@ -36,10 +36,11 @@ def fold(op: ir.OpView) -> Folded:
     rule = _RULES.get(type(op))
     if rule is not None:
         return rule(op)
-    makers = [value.owner for value in op.operation.operands]
-    if not any(isinstance(maker, tile.SplatOp | tile.BroadcastOp) for maker in makers):
+    operation = op.operation
+    if not operation.name.startswith(("arith.", "math.")) or not is_tile(operation.results[0].type):
         return None
-    if not op.operation.name.startswith(("arith.", "math.")):
+    makers = [value.owner for value in operation.operands]
+    if not any(isinstance(maker, tile.SplatOp | tile.BroadcastOp) for maker in makers):
         return None
     return _on_scalars(op) or _before_broadcast(op)
 

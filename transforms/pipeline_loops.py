@@ -46,7 +46,7 @@ from tiledsl.transforms.kernels import kernels
 from tiledsl.transforms.memory_accesses import Accesses
 from tiledsl.transforms.pipelined_loop import STAGES, pipeline_loop
 from tiledsl.transforms.prefetch import Way, find_ahead
-from tiledsl.transforms.simplify import simplify
+from tiledsl.transforms.simplify import tidy
 from tiledsl.transforms.trips import Trips
 
 _MOST_HELD = 2
@@ -75,7 +75,7 @@ def pipeline_loops(
                 copies = copy == "cp.async"
                 changed |= _pipeline(loop, accesses, count - 1, copies, asked is not None)
     if changed:
-        simplify(module)
+        tidy(module)
 
 
 def _pipeline(

@@ -9,7 +9,7 @@ loop also carries
 - the slots that this trip reads and writes, for each number of slots.
 
 Loads that run ahead are masked by whether their trip exists. What the slice leaves unused behind in
-the old trip is for `simplify` to remove.
+the old trip is for `simplify.tidy` to remove.
 """
 
 from __future__ import annotations

@@ -46,12 +46,17 @@ _canonicalize = upstream("canonicalize", "canonicalize")
 
 def simplify(module: ir.Module) -> None:
     """Run the pass described above on `module`, in place."""
-    _simplify_once(module)
+    tidy(module)
+    _walk(module)
+
+
+def tidy(module: ir.Module) -> None:
+    """Do what `simplify` does, once: enough behind a pass that leaves few new chances."""
+    _walk(module)
     _canonicalize(module)
-    _simplify_once(module)
 
 
-def _simplify_once(module: ir.Module) -> None:
+def _walk(module: ir.Module) -> None:
     for op in list(module.body.operations):
         if op.operation.name == "func.func":
             for block in op.operation.regions[0].blocks:
