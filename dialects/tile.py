@@ -227,6 +227,13 @@ class AssumeOp(Op, name="tile.assume"):
     condition = Operand(I1, "What holds.")
 
 
+class BarrierOp(Op, name="tile.barrier"):
+    """The program's accesses to global memory before it happen before those after it.
+
+    Within one pointer argument that holds anyway; this orders two that overlap.
+    """
+
+
 class FloorDivOp(Op, name="tile.floordiv", pure=True):
     """Integer division rounded toward negative infinity, as NumPy's `//`.
 
@@ -468,6 +475,7 @@ OPS: tuple[type[Op], ...] = (
     AddPtrOp,
     HintOp,
     AssumeOp,
+    BarrierOp,
     FloorDivOp,
     FloorModOp,
     CastOp,

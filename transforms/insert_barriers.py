@@ -19,8 +19,10 @@ accesses through one pointer argument conflict if one writes, unless the same th
 Atomics publish and acquire for the whole program: those that release come after all earlier
 accesses, those that acquire before all later ones; two that commute need no order.
 
+The author's own barriers (`tile.barrier`) order global memory whatever the analysis knows.
+
 Before: the `tgpu` level, after `place_shared`, so that buffers that share bytes are known.
-After: the same with every `tgpu.barrier` that is needed.
+After: the same with every `tgpu.barrier` that is needed, and no `tile.barrier`.
 
     "tgpu.local_store"(%a, %s) : ...
     %b = "tgpu.local_load"(%s) : ...
@@ -36,7 +38,8 @@ from dataclasses import dataclass, field
 
 from mlir import ir
 
-from tiledsl.dialects import tgpu
+from tiledsl.dialects import tgpu, tile
+from tiledsl.dialects.contracts import operations
 from tiledsl.dialects.layouts import Layouts
 from tiledsl.transforms.kernels import body, kernels
 from tiledsl.transforms.memory_accesses import Accesses, State
@@ -45,6 +48,10 @@ from tiledsl.transforms.memory_accesses import Accesses, State
 def insert_barriers(module: ir.Module) -> None:
     """Run the pass described above on `module`, in place."""
     layouts = Layouts(module)
+    for op in list(operations(module.operation)):
+        if isinstance(op, tile.BarrierOp):
+            tgpu.BarrierOp.build(memory="all", loc=op.location, ip=ir.InsertionPoint(op))
+            op.operation.erase()
     for kernel in kernels(module):
         for op, memory in _needed(kernel, Accesses(kernel, layouts)).items():
             tgpu.BarrierOp.build(memory=memory, loc=op.location, ip=ir.InsertionPoint(op))

@@ -159,8 +159,8 @@ class _Writes:
                 case tile.AtomicRmwOp() | tile.AtomicCasOp():
                     orders = op.sem not in ("relaxed", "release")
                     found = found.through(None if orders else accesses.bases(op.ptr))
-                case tile.AssertOp():
-                    found = replace(found, anything=True)  # what it guards must not run before it
+                case tile.AssertOp() | tile.BarrierOp():
+                    found = replace(found, anything=True)  # what follows must not run before it
                 case _:
                     pass
         return found

@@ -50,6 +50,7 @@ func.func @k(%ptr: !tile.ptr<f32>, %ptrs: {P}, %mask: {M}, %v: {V}, %i: {I}, %s:
   %21 = "tile.atomic_cas"(%ptr, %s, %s) {{sem = "acquire"}} : (!tile.ptr<f32>, f32, f32) -> f32
   %22 = "tile.hint"(%n) {{divisibility = array<i64: 16>}} : (i32) -> i32
   "tile.assume"(%c) : (i1) -> ()
+  "tile.barrier"() : () -> ()
   %23 = "tile.dot"(%8, %7, %24) : (tensor<8x4xf32>, tensor<4x8xf32>, tensor<8x8xf32>) -> tensor<8x8xf32>
   %24 = arith.constant dense<0.0> : tensor<8x8xf32>
   "tile.print"(%v) {{prefix = "x"}} : ({V}) -> ()

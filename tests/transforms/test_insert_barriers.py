@@ -66,6 +66,10 @@ VALUES = "".join(
 )
 
 
+def test_the_author_s_barrier_orders_all_memory():
+    assert run(module_of('"tile.barrier"() : () -> ()')) == ["barrier all"]
+
+
 def test_a_load_in_another_layout_waits_for_the_store():
     text = VALUES + alloc("a") + store("a") + load("a")
     assert run(module_of(text)) == ["local_store", "barrier shared", "local_load"]

@@ -157,6 +157,8 @@ class Machine:
                 return [(np.matmul(a.astype(wide), b.astype(wide)) + acc).astype(acc.dtype)]
             case tile.FloorDivOp() | tile.FloorModOp():
                 return [_floor(op, *operands)]
+            case tile.BarrierOp():
+                return []
             case tile.AssumeOp() | tile.AssertOp():
                 assert np.all(operands[0])
                 return []

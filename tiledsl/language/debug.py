@@ -80,5 +80,9 @@ def device_assert(cond: Operand, msg: str = "", mask: Operand | None = None) -> 
 
 
 def debug_barrier() -> None:
-    """Do nothing: a program's accesses to memory already happen in its order, seen from itself."""
-    current()
+    """Make this program's accesses to memory before it happen before those after it.
+
+    Accesses through one pointer argument are in order anyway. Two pointer arguments that overlap
+    need this between a store through one and a load through the other.
+    """
+    build_all(tile.BarrierOp, types=[])

@@ -53,6 +53,10 @@ def test_an_assertion_takes_numbers_and_a_mask() -> None:
     assert "(tensor<4xi1>, tensor<4xi1>)" in module
 
 
+def test_a_barrier_is_an_op() -> None:
+    assert '"tile.barrier"()' in str(traced(debug.debug_barrier))
+
+
 @pytest.mark.parametrize(
     ("function", "kinds", "message"),
     [
