@@ -12,11 +12,12 @@ from mlir import ir
 
 from tiledsl.dialects import tile
 from tiledsl.dialects.types import pointee, shape_of
-from tiledsl.targets.host.body import Body
+from tiledsl.targets.host.body import Body, usual_order
 from tiledsl.targets.host.code import Code, If, integer, size_of, stored_type, value_type, width_of
 from tiledsl.targets.host.evaluate import Evaluator
 from tiledsl.targets.host.index import Index
 from tiledsl.targets.host.lanes import Lanes, Uniform
+from tiledsl.targets.host.nest import cover
 
 _BINARY = {
     "xchg": 0,
@@ -83,7 +84,7 @@ def _each_element(
     shape = shape_of(result.type)
     buffer = body.destination(result) if shape else None
     nest, evaluator = body.nest()
-    covered = body.cover(shape, 0)
+    covered = cover(shape, 0, usual_order(shape))
     for count in covered.loops:
         nest.open(count)
     old: Lanes = Uniform(act(evaluator, covered.index, nest.at(nest.depth)), nest.depth)

@@ -27,9 +27,11 @@ from tiledsl.targets.host.evaluate import Buffer, Evaluator
 from tiledsl.targets.host.index import Index, lane_bits, log2
 from tiledsl.targets.host.lanes import Lanes, Uniform
 from tiledsl.targets.host.memory import offset_pointer
-from tiledsl.targets.host.nest import Cover, Nest, cover
+from tiledsl.targets.host.nest import Nest, cover
+from tiledsl.targets.host.order import Order, orders
 from tiledsl.targets.host.plan import Plan
 from tiledsl.targets.host.scratch import Arena
+from tiledsl.targets.host.transpose import can_transpose, fill_transposed
 
 
 @dataclass
@@ -60,6 +62,7 @@ class Body:
         program: What the program is given.
         at: Where code goes.
         combiners: The combine functions by name.
+        order: Costs of the orders in which a nest may go over a tile.
         module: Where global constants go.
         needs_leave: Whether a call of `debug.LEAVE` was emitted.
         lower_block: Lowers all ops of a block at `at`, but for its terminator.
@@ -74,6 +77,7 @@ class Body:
     combiners: dict[str, ir.OpView]
     lower_block: Callable[[Body, ir.Block], None]
     module: ir.Module
+    order: Order
     arena: Arena = field(default_factory=Arena)
     needs_leave: bool = False
     _scalars: dict[ir.Value, Uniform] = field(default_factory=dict[ir.Value, Uniform])
@@ -174,6 +178,7 @@ class Body:
         shape: tuple[int, ...],
         lanes: int,
         visit: Callable[[Evaluator, Index], None],
+        order: Sequence[int] | None = None,
     ) -> None:
         """Emit a nest over all elements of a shape.
 
@@ -181,17 +186,22 @@ class Body:
             shape: The shape.
             lanes: The most lane bits to use.
             visit: Emits the code for the lanes of an index.
+            order: The dimensions, lanes first; the last dimension first by default.
         """
         nest, evaluator = self.nest()
-        covered = self.cover(shape, lanes)
+        covered = cover(shape, lanes, usual_order(shape) if order is None else order)
         for count in covered.loops:
             nest.open(count)
         visit(evaluator, covered.index)
         nest.close_all()
 
-    def cover(self, shape: tuple[int, ...], lanes: int) -> Cover:
-        """Share out a shape's index bits, the last dimension to the lanes first."""
-        return cover(shape, lanes, range(len(shape) - 1, -1, -1))
+    def best_order(
+        self, shape: tuple[int, ...], lanes: int, cost: Callable[[Index], int]
+    ) -> list[int]:
+        """Return the order of dimensions, lanes first, of least cost; the usual one if equal."""
+        if len(shape) < 2:
+            return usual_order(shape)
+        return min(orders(shape), key=lambda order: cost(cover(shape, lanes, order).index))
 
     def fill(self, buffer: Buffer, element: Callable[[Evaluator, Index], Lanes]) -> None:
         """Emit a nest that writes every element of a buffer."""
@@ -201,6 +211,23 @@ class Body:
             evaluator.write(buffer, index, element(evaluator, index))
 
         self.each(buffer.shape, self.lane_bits(buffer.held), visit)
+        self.arena.touch(buffer.slot)
+
+    def _fill_from(
+        self,
+        buffer: Buffer,
+        element: Callable[[Evaluator, Index], Lanes],
+        cost: Callable[[Index], int],
+    ) -> None:
+        """Fill a buffer, by way of vectors along another dimension if that is how the tile runs."""
+        lanes = self.lane_bits(buffer.held)
+        order = self.best_order(buffer.shape, lanes, cost)
+        if order == usual_order(buffer.shape) or not can_transpose(buffer, order[0], lanes):
+            self.fill(buffer, element)
+            return
+        self.arena.touch(buffer.slot)
+        nest, evaluator = self.nest()
+        fill_transposed(nest, evaluator, buffer, order[0], lanes, element)
         self.arena.touch(buffer.slot)
 
     def is_at(self, value: ir.Value, buffer: Buffer) -> bool:
@@ -228,13 +255,26 @@ class Body:
         """Write a tile, kept or not, into a buffer that may be its own."""
         if self.is_at(value, buffer):
             return
-        self.fill(buffer, lambda evaluator, index: evaluator.at(value, index))
+        self._fill_from(
+            buffer,
+            lambda evaluator, index: evaluator.at(value, index),
+            lambda index: self.order.cost([(value, index)]),
+        )
 
     def keep(self, op: ir.OpView, result: ir.Value) -> None:
         """Compute a kept tile that is elementwise or a load into its buffer."""
         buffer = self.destination(result)
-        self.fill(buffer, lambda evaluator, index: evaluator.computed(op, result, index))
+        self._fill_from(
+            buffer,
+            lambda evaluator, index: evaluator.computed(op, result, index),
+            lambda index: self.order.cost_of_making(op, result, index),
+        )
         self.set_buffer(result, buffer)
+
+
+def usual_order(shape: Sequence[int]) -> list[int]:
+    """Return the dimensions from the last to the first."""
+    return list(range(len(shape) - 1, -1, -1))
 
 
 def lanes_in(index: Index) -> int:

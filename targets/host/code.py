@@ -185,6 +185,13 @@ class Code:
         type_ = vector_type(element, len(picks))
         return self.op("vector.shuffle", [vector, vector], type_, at, {"mask": mask})
 
+    def interleave(
+        self, a: ir.Value, b: ir.Value, picks: Sequence[int], at: ir.InsertionPoint
+    ) -> ir.Value:
+        """Return the picked lanes of two vectors of one type; those of `b` count on from `a`'s."""
+        mask = {"mask": ir.DenseI64ArrayAttr.get(list(picks))}
+        return self.op("vector.shuffle", [a, b], a.type, at, mask)
+
     def extract(self, vector: ir.Value, lane: int, at: ir.InsertionPoint) -> ir.Value:
         """Return one lane."""
         if not isinstance(vector.type, ir.VectorType):

@@ -16,7 +16,7 @@ from mlir import ir
 
 from tiledsl.dialects import tile
 from tiledsl.dialects.diagnostics import CompilerBug
-from tiledsl.dialects.types import is_tile, pointee, shape_of
+from tiledsl.dialects.types import is_tile, pointee
 from tiledsl.targets.host import index as indexing
 from tiledsl.targets.host.arithmetic import Arithmetic
 from tiledsl.targets.host.code import (
@@ -33,6 +33,7 @@ from tiledsl.targets.host.index import CONSTANT, LANE, Index
 from tiledsl.targets.host.lanes import Lanes, Spread, Stepped, Uniform
 from tiledsl.targets.host.memory import Memory, Place
 from tiledsl.targets.host.nest import Nest
+from tiledsl.targets.host.order import source_indices
 
 
 @dataclass(frozen=True)
@@ -175,7 +176,7 @@ class Evaluator:
         index = key[1]
         lanes = indexing.lane_bits(index)
         operands = list(op.operation.operands)
-        sources = self._source_indices(op, key)
+        sources = source_indices(op, *key)
         needs: list[tuple[Key, indexing.Picks | None]] = []
         for operand, source in zip(operands, sources, strict=True):
             if not is_tile(operand.type):
@@ -186,29 +187,6 @@ class Evaluator:
                 compacted, picks = indexing.compact(source, lanes)
                 needs.append(((operand, compacted), picks))
         return needs
-
-    def _source_indices(self, op: ir.OpView, key: Key) -> list[Index]:
-        """Return, for each operand, the index of the element that an op takes from it."""
-        value, index = key
-        match op:
-            case tile.ExpandDimsOp():
-                return [(*index[: op.axis], *index[op.axis + 1 :])]
-            case tile.BroadcastOp():
-                return [indexing.unbroadcast(index, shape_of(op.source.type))]
-            case tile.ReshapeOp():
-                return [indexing.split(indexing.linear(index), shape_of(op.source.type))]
-            case tile.TransOp():
-                return [indexing.untransposed(index, op.order)]
-            case tile.SplitOp():
-                which = 0 if value == op.first else 1
-                return [(*index, indexing.number(which, 1))]
-            case tile.JoinOp():
-                return [index[:-1]] * 2
-            case tile.CatOp():
-                half = index[op.axis][:-1]
-                return [(*index[: op.axis], half, *index[op.axis + 1 :])] * 2
-            case _:
-                return [index] * len(op.operation.operands)
 
     def _make(self, op: ir.OpView, key: Key, operands: list[Lanes], lanes: int) -> Lanes:
         value, index = key

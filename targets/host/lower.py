@@ -39,6 +39,7 @@ from tiledsl.targets.host.index import Index
 from tiledsl.targets.host.lanes import Uniform
 from tiledsl.targets.host.launch import add_launcher
 from tiledsl.targets.host.memory import Place
+from tiledsl.targets.host.order import Order
 from tiledsl.targets.host.plan import Planner, is_computable
 from tiledsl.targets.host.reduce import lower_reduce
 from tiledsl.targets.host.scan import lower_scan
@@ -94,6 +95,7 @@ def _lower_kernel(
         combiners,
         lower_block,
         module,
+        Order(planner.plan, kernel),
     )
     _set_arguments(body, kernel, old, arguments)
     lower_block(body, old)
@@ -176,8 +178,8 @@ def _lower_plain(body: Body, op: ir.OpView) -> None:
             lower_print(body, op)
         case tile.AssertOp():
             lower_assert(body, op)
-        case tile.AssumeOp():
-            pass
+        case tile.AssumeOp() | tile.BarrierOp():
+            pass  # the host runs a program in its order
         case _:
             _lower_scalar(body, op)
 
@@ -205,4 +207,10 @@ def _lower_store(body: Body, op: tile.StoreOp) -> None:
         place = Place(evaluator.at(op.ptr, index), stored_type(held))
         evaluator.memory.store(place, evaluator.to_memory(value, held, lanes), mask, lanes)
 
-    body.each(shape_of(op.ptr.type), body.lane_bits(held), visit)
+    shape, lanes = shape_of(op.ptr.type), body.lane_bits(held)
+
+    def cost(index: Index) -> int:
+        operands = [value for value in (op.ptr, op.value, op.mask) if value is not None]
+        return body.order.cost([(v, index) for v in operands], [(op.ptr, index)])
+
+    body.each(shape, lanes, visit, body.best_order(shape, lanes, cost))

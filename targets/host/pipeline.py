@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from functools import partial
 
 from tiledsl.dialects.contracts import LLVM, MACHINE, TILE
+from tiledsl.targets.host.carry_scalars import carry_scalars
 from tiledsl.targets.host.cpu import host_cpu
 from tiledsl.targets.host.debug import leave_failed_programs
 from tiledsl.targets.host.lower import lower_programs
 from tiledsl.targets.host.widen_dots import widen_dots
 from tiledsl.targets.target import Options
 from tiledsl.transforms.expand_casts import Conversions, expand_casts
+from tiledsl.transforms.expand_division import expand_division
 from tiledsl.transforms.expand_math import expand_math
 from tiledsl.transforms.promote_floats import promote_floats
 from tiledsl.transforms.run import Step, upstream
@@ -33,8 +35,11 @@ def passes(options: Options) -> Sequence[Step]:
     return [
         # What the kernel means, on any machine.
         Step(simplify, TILE),
+        # Before anything is expanded, while what a loop adds is easy to see.
+        Step(carry_scalars, TILE),
         # Products first, as the conversions that they want are expanded below.
         Step(widen_dots, TILE),
+        Step(expand_division, TILE),
         # Functions are expanded in f32: small floats must have become that before.
         Step(promote_floats, TILE),
         Step(expand_math, TILE),

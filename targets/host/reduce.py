@@ -49,18 +49,18 @@ class Axis:
         return (*self.cover.index[: self.dimension], bits, *self.cover.index[self.dimension + 1 :])
 
 
-def axis_of(shape: Sequence[int], dimension: int, lanes: int) -> Axis:
-    """Decide how to walk an axis with at most so many lane bits."""
+def axes(shape: Sequence[int], dimension: int, lanes: int) -> list[Axis]:
+    """Return the ways to walk an axis with at most so many lane bits, the usual one first."""
     others = [d for d in range(len(shape) - 1, -1, -1) if d != dimension]
     innermost = all(shape[d] == 1 for d in others if d > dimension)
     bits = log2(shape[dimension])
-    if innermost:
-        along = min(lanes, bits)
-        # The axis's loops are the caller's: to `cover` the axis is as long as its lanes.
-        short = [1 << along if d == dimension else size for d, size in enumerate(shape)]
-        return Axis(along, cover(short, lanes, [dimension, *others]), bits - along, dimension)
-    short = [1 if d == dimension else size for d, size in enumerate(shape)]
-    return Axis(0, cover(short, lanes, [*others, dimension]), bits, dimension)
+    along = min(lanes, bits)
+    # The axis's loops are the caller's: to `cover` the axis is as long as its lanes.
+    short = [1 << along if d == dimension else size for d, size in enumerate(shape)]
+    first = Axis(along, cover(short, lanes, [dimension, *others]), bits - along, dimension)
+    short[dimension] = 1
+    second = Axis(0, cover(short, lanes, [*others, dimension]), bits, dimension)
+    return [first, second] if innermost else [second, first]
 
 
 def lower_reduce(body: Body, op: tile.ReduceOp) -> None:
@@ -69,7 +69,7 @@ def lower_reduce(body: Body, op: tile.ReduceOp) -> None:
     shape = shape_of(op.sources[0].type)
     widest = max((value_type(s.type) for s in op.sources), key=lambda t: t.width)
     lanes = body.lane_bits(widest) if combiner.elementwise else 0
-    axis = axis_of(shape, op.axis, lanes)
+    axis = min(axes(shape, op.axis, lanes), key=lambda axis: _cost(body, op, axis))
     buffers = [body.destination(r) if shape_of(r.type) else None for r in op.operation.results]
     nest, evaluator = body.nest()
     for count in axis.cover.loops:
@@ -88,6 +88,12 @@ def lower_reduce(body: Body, op: tile.ReduceOp) -> None:
     for result, buffer in zip(op.operation.results, buffers, strict=True):
         if buffer is not None:
             body.set_buffer(result, buffer)
+
+
+def _cost(body: Body, op: tile.ReduceOp, axis: Axis) -> int:
+    """Return the cost of reading the sources."""
+    index = axis.index(number(0, axis.loop_bits))
+    return body.order.cost([(source, index) for source in op.sources])
 
 
 class _Reduction:

@@ -17,7 +17,7 @@ from tiledsl.targets.host.code import integer, value_type
 from tiledsl.targets.host.combine import Combiner
 from tiledsl.targets.host.evaluate import Evaluator
 from tiledsl.targets.host.lanes import Lanes, Spread, Uniform
-from tiledsl.targets.host.reduce import Axis, axis_of, choose, is_first
+from tiledsl.targets.host.reduce import Axis, axes, choose, is_first
 
 
 def lower_scan(body: Body, op: tile.ScanOp) -> None:
@@ -26,7 +26,7 @@ def lower_scan(body: Body, op: tile.ScanOp) -> None:
     shape = shape_of(op.sources[0].type)
     widest = max((value_type(s.type) for s in op.sources), key=lambda t: t.width)
     lanes = body.lane_bits(widest) if combiner.elementwise else 0
-    axis = axis_of(shape, op.axis, lanes)
+    axis = axes(shape, op.axis, lanes)[0]
     buffers = [body.destination(result) for result in op.operation.results]
     nest, evaluator = body.nest()
     for count in axis.cover.loops:

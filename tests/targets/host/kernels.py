@@ -457,10 +457,14 @@ class Kernel:
         with self._at(block):
             self._end(end, _tuple(body(*(Tile(self, a) for a in block.arguments))))
 
+    def finish(self) -> None:
+        """End the function."""
+        self._end("func.return", ())
+
     @cached_property
     def artifact(self) -> Artifact:
         """The compiled kernel."""
-        self._end("func.return", ())
+        self.finish()
         options = Options()
         run.run(self.module, pipeline("host", options))
         return assemble(self.module, "host", options)
