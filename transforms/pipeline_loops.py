@@ -85,12 +85,16 @@ def _pipeline(
     if "unsignedCmp" in loop.attributes:
         return False
     facts = AxisFacts(accesses.kernel)
+    trips = Trips.of(loop, facts)
+    ahead = min(ahead, trips.most - 1)
+    if ahead < 1:
+        return False
     what = find_ahead(loop, accesses, facts, ahead=ahead, copies=copies, every=every)
     if what is None:
         return False
     if any(one.way is not Way.COPIES for one in what.prefetches.values()):
         ahead = min(ahead, _MOST_HELD)
-    pipeline_loop(loop, what, Trips.of(loop, facts), accesses.layouts, ahead)
+    pipeline_loop(loop, what, trips, accesses.layouts, ahead)
     return True
 
 

@@ -28,6 +28,7 @@ from tiledsl.dialects.layout_shape import register_map
 from tiledsl.dialects.layouts import Layouts
 from tiledsl.dialects.types import bit_width, element_of, is_pointer, is_tile, storage_bits
 from tiledsl.transforms.axis_facts import AxisFacts, vector_elements
+from tiledsl.transforms.effects import is_speculatable
 from tiledsl.transforms.fold import constant_number
 from tiledsl.transforms.memory_accesses import Accesses
 from tiledsl.transforms.rewrite import terminator
@@ -99,7 +100,7 @@ def find_ahead(
         return None
     inside = list(operations(loop))
     writes = _Writes.of(inside, accesses)
-    found = plan(_read(loop, ops, writes, accesses), wanted)
+    found = plan(_read(loop, ops, _Roles(writes, accesses, facts)), wanted)
     if found is None:
         return None
     nested = any(isinstance(op, tgpu.AsyncCommitOp | tgpu.AsyncWaitOp) for op in inside)
@@ -178,9 +179,7 @@ class _Writes:
         return bool(self.bases) and (read is None or bool(self.bases & read))
 
 
-def _read(
-    loop: ir.Operation, ops: Sequence[ir.OpView], writes: _Writes, accesses: Accesses
-) -> Loop:
+def _read(loop: ir.Operation, ops: Sequence[ir.OpView], roles: _Roles) -> Loop:
     """Give a loop to the schedule: what each op of its body reads and may do."""
     body = loop.regions[0].blocks[0]
     makers: dict[ir.Value, tuple[str, int]] = {
@@ -191,7 +190,7 @@ def _read(
         sources = [makers[value] for value in op.operation.operands if value in makers]
         read.append(
             LoopOp(
-                _role(op, writes, accesses),
+                roles.of(op),
                 tuple(n for kind, n in sources if kind == "op"),
                 tuple(n for kind, n in sources if kind == "carried"),
             )
@@ -201,11 +200,26 @@ def _read(
     return Loop(tuple(read), yields)
 
 
-def _role(op: ir.OpView, writes: _Writes, accesses: Accesses) -> Role:
-    if isinstance(op, tile.LoadOp):
-        stays = op.volatile or writes.may_change(accesses.bases(op.ptr))
-        return Role.FIXED if stays else Role.LOAD
-    return Role.CHEAP if _is_cheap(op) else Role.FIXED
+@dataclass(frozen=True)
+class _Roles:
+    """Says what an op of a loop is to the schedule."""
+
+    writes: _Writes
+    accesses: Accesses
+    facts: AxisFacts
+
+    def of(self, op: ir.OpView) -> Role:
+        """Return an op's role."""
+        if isinstance(op, tile.LoadOp):
+            stays = op.volatile or self.writes.may_change(self.accesses.bases(op.ptr))
+            return Role.FIXED if stays else Role.LOAD
+        # Running ahead is speculation: the trip may not exist.
+        ahead = _is_cheap(op) and (is_speculatable(op) or self._divides_safely(op.operation))
+        return Role.CHEAP if ahead else Role.FIXED
+
+    def _divides_safely(self, op: ir.Operation) -> bool:
+        divisor = self.facts.of(op.operands[1]).range
+        return divisor is not None and (divisor.lo > 0 or divisor.hi < -1)
 
 
 @dataclass(frozen=True)

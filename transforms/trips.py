@@ -24,11 +24,13 @@ class Trips:
     Attributes:
         loop: The loop.
         surely: How many trips it has at least.
+        most: How many it has at most.
         step: The step if it is a constant.
     """
 
     loop: ir.Operation
     surely: int
+    most: int
     step: int | None
 
     @staticmethod
@@ -36,9 +38,12 @@ class Trips:
         """Read a loop."""
         width = integer_width(loop.operands[0].type)
         lower, upper, step = (range_of(facts.of(loop.operands[i]), width) for i in range(3))
-        least = upper.lo - lower.hi
-        surely = (least - 1) // max(1, step.hi) + 1 if least > 0 else 0
-        return Trips(loop, surely, step.value)
+
+        def fitting(length: int, by: int) -> int:
+            return (length - 1) // max(1, by) + 1 if length > 0 else 0
+
+        surely = fitting(upper.lo - lower.hi, step.hi)
+        return Trips(loop, surely, fitting(upper.hi - lower.lo, step.lo), step.value)
 
     def _bounds(self) -> tuple[Lanes, Lanes, Lanes]:
         lower, upper, step = (Lanes(self.loop.operands[i]) for i in range(3))

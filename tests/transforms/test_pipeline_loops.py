@@ -422,6 +422,26 @@ def test_trips_that_surely_exist_are_not_masked():
     assert "tensor<8x8xi1" not in before
 
 
+@pytest.mark.parametrize(("bound", "slots"), [("one", 0), ("two", 2), ("size", 4)])
+def test_no_more_trips_are_at_work_than_there_are(bound: str, slots: int):
+    module = parse(Shape().text().replace("to %n step", f"to %{bound} step"))
+    with module.context, ir.Location.unknown():
+        assign_layouts(module, num_warps=2, warp_size=32)
+        pipeline_loops(module, stages=4, copy="cp.async")
+    assert (f"tensor<{slots}x8x8xf32" in str(module)) == bool(slots)
+
+
+def test_an_address_that_may_divide_by_zero_stays_in_its_trip():
+    divided = "%iq = arith.divsi %i, %s : i32\n%ia = arith.muli %iq,"
+    text = Shape().text().replace("%ia = arith.muli %i,", divided)
+    for argument, copies in (("%s: i32", 1), ("%s: i32 {tile.min = 1 : i64}", 2)):
+        module = parse(text.replace("%s: i32", argument))
+        with module.context, ir.Location.unknown():
+            assign_layouts(module, num_warps=2, warp_size=32)
+            pipeline_loops(module, stages=3, copy="cp.async")
+        assert body_of(str(module)).count("tgpu.async_copy") == copies
+
+
 def test_an_atomic_that_orders_memory_holds_loads_back():
     shape = Shape()
     atomic = """%old = "tile.atomic_rmw"(%t, %i) {kind = "add"} : (!tile.ptr<i32>, i32) -> i32
