@@ -25,8 +25,9 @@ from tiledsl.dialects.types import is_tile, pointee, shape_of, storage_bits
 from tiledsl.transforms.axis_facts import AxisFacts, vector_elements
 from tiledsl.transforms.layout_inference import Access
 from tiledsl.transforms.layout_rules import is_elementwise
-from tiledsl.transforms.tile_graph import Node, TileGraph, memory_ops
+from tiledsl.transforms.tile_graph import Node, TileGraph
 
+_ACCESSES = (tile.LoadOp, tile.StoreOp, tile.AtomicRmwOp, tile.AtomicCasOp)
 _VECTOR_BYTES = 16
 _SECTOR_BYTES = 32
 """What memory moves at least. One thread takes no more than that where a group mixes sizes."""
@@ -55,7 +56,7 @@ class Reach:
 
 def accesses(graph: TileGraph, facts: AxisFacts, lanes: int, warps: int) -> dict[Node, Access]:
     """Give what every access on tiles wants; see the module's docstring."""
-    nodes = [n for n in graph.nodes if isinstance(n.op, memory_ops())]
+    nodes = [n for n in graph.nodes if isinstance(n.op, _ACCESSES)]
     reaches = {node: reach_of(node, facts) for node in nodes}
     groups = _Groups(graph)
     wanted: dict[Node, Access] = {}

@@ -80,8 +80,9 @@ def fma_accumulator(shape: tuple[int, ...], lanes: int, warps: int) -> LinearLay
     left = max(1, m // rows // lane[0]), max(1, n // columns // lane[1])
     warp = share(warps, left[1], left[0])
     box = [*[1] * len(batch), 1, min(columns, _FMA_VECTOR)]
-    spread = ([lane_groups], [warp_groups]) if batch else ([], [])
-    return blocked(shape, box, [*spread[0], *lane], [*spread[1], *warp])
+    if not batch:
+        return blocked(shape, box, lane, warp)
+    return blocked(shape, box, [lane_groups, *lane], [warp_groups, *warp])
 
 
 def products(graph: TileGraph, lanes: int, warps: int) -> dict[Node, Product]:

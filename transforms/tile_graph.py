@@ -18,7 +18,6 @@ from dataclasses import dataclass, field
 
 from mlir import ir
 
-from tiledsl.dialects import tile
 from tiledsl.dialects.diagnostics import CompilerBug
 from tiledsl.dialects.types import is_tile
 from tiledsl.transforms.layout_rules import is_transparent
@@ -163,8 +162,3 @@ class TileGraph:
         ends = [terminator(region.blocks[0]) for region in op.regions]
         for i, result in enumerate(op.results):
             self._join([result], [(end, i) for end in ends], depth)
-
-
-def memory_ops() -> tuple[type, ...]:
-    """Give the classes of the ops that access global memory through a pointer `ptr`."""
-    return (tile.LoadOp, tile.StoreOp, tile.AtomicRmwOp, tile.AtomicCasOp)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from mlir import ir
 
 from tiledsl.dialects import contracts
+from tiledsl.dialects.context import parse
 from tiledsl.dialects.types import tile_type
 from tiledsl.transforms.assign_layouts import assign_layouts
 from tiledsl.transforms.select_mma import select_mma
@@ -171,9 +172,41 @@ def test_a_result_whose_rows_fill_sectors_is_stored_as_it_lies():
         k.store(k.pointers(k.args[2], 64, n), result)
         return k.finish()
 
-    wide, narrow, large = (select(kernel(*some)) for some in (("f32",), ("f16",), ("f16", 512)))
+    wide, narrow, large = select(kernel("f32")), select(kernel("f16")), select(kernel("f16", 512))
     for module in (wide, narrow, large):
         assign(module)
     assert "64x64xf32" not in converted(wide)
     assert converted(narrow).count("64x64xf16") == 3
     assert converted(large).count("64x512xf16") == 1  # the operand; the result is too large
+
+
+WHILE = """func.func @kernel(%p: !tile.ptr<f32> {tile.divisibility = 16 : i64}, %n: i32) {
+  %i = "tile.make_range"() {start = 0 : i64, end = 1024 : i64} : () -> tensor<1024xi32>
+  %q = "tile.splat"(%p) : (!tile.ptr<f32>) -> tensor<1024x!tile.ptr<f32>>
+  %a = "tile.addptr"(%q, %i)
+    : (tensor<1024x!tile.ptr<f32>>, tensor<1024xi32>) -> tensor<1024x!tile.ptr<f32>>
+  %zero = arith.constant dense<0.0> : tensor<1024xf32>
+  %c0 = arith.constant 0 : i32
+  %c1 = arith.constant 1 : i32
+  %r:2 = scf.while (%k = %c0, %t = %zero) : (i32, tensor<1024xf32>) -> (i32, tensor<1024xf32>) {
+    %c = arith.cmpi slt, %k, %n : i32
+    scf.condition(%c) %k, %t : i32, tensor<1024xf32>
+  } do {
+  ^bb0(%k: i32, %t: tensor<1024xf32>):
+    %v = "tile.load"(%a) {operandSegmentSizes = array<i32: 1, 0, 0>}
+      : (tensor<1024x!tile.ptr<f32>>) -> tensor<1024xf32>
+    %s = arith.addf %t, %v : tensor<1024xf32>
+    %k1 = arith.addi %k, %c1 : i32
+    scf.yield %k1, %s : i32, tensor<1024xf32>
+  }
+  "tile.store"(%a, %r#1) : (tensor<1024x!tile.ptr<f32>>, tensor<1024xf32>) -> ()
+  return
+}"""
+
+
+def test_a_tile_that_a_while_carries_has_one_layout_throughout():
+    module = parse(WHILE)
+    contracts.check(module, contracts.TILE)
+    assign(module)
+    assert converted(module) == []
+    assert count(module, "tgpu.layout") == 1

@@ -11,6 +11,7 @@ import pytest
 from mlir import ir
 
 from tests.transforms.arith_evaluator import DTYPES, Array, call
+from tests.transforms.tile_interpreter import Machine, Memory
 from tiledsl.dialects import contracts
 from tiledsl.dialects.context import parse
 from tiledsl.dialects.diagnostics import CompilerBug
@@ -215,3 +216,48 @@ def test_an_op_without_a_formula_is_a_bug_with_its_name() -> None:
         expanded("math.cbrt", "f32")
     with pytest.raises(CompilerBug, match=r"^expected a formula for math.exp on bf16, found none$"):
         expanded("math.exp", "bf16")
+
+
+# --- the remainder of floats ---------------------------------------------------------------------
+
+
+def remainder_of(kind: str, visibility: str = "") -> ir.Module:
+    """Return a function @f of arith.remf, expanded."""
+    module = parse(
+        f"func.func {visibility} @f(%x: {kind}, %y: {kind}) -> {kind} {{"
+        f"%z = arith.remf %x, %y : {kind}\nreturn %z : {kind} }}"
+    )
+    with module.context, ir.Location.unknown():
+        expand_math(module)
+    contracts.check(module, contracts.TILE)
+    return module
+
+
+@pytest.mark.parametrize("kind", ["f32", "f64"])
+def test_a_remainder_is_exact_for_every_pair(kind: str) -> None:
+    rng = np.random.default_rng(11)
+    with np.errstate(all="ignore"):
+        x = arguments(DTYPES[kind], 4000)
+        y = rng.permutation(x)
+        y[: len(y) // 2] = rng.choice(
+            [1.0, 3.0, 0.1, -7.0, math.pi, 0.0, 1e-40, 5e-324], len(y) // 2
+        )
+        want = np.fmod(x, y)
+    # The straight form is what the evaluator can run; the loop repeats the same step.
+    got = call(remainder_of(kind, "private"), "f", x, y)
+    np.testing.assert_array_equal(got, want)
+    number = ~np.isnan(want)
+    np.testing.assert_array_equal(np.signbit(got[number]), np.signbit(want[number]))
+
+
+def test_a_remainder_loops_but_in_combine_functions() -> None:
+    assert op_names(remainder_of("f32")).count("scf.for") == 1
+    assert "scf.for" not in op_names(remainder_of("f32", "private"))
+
+
+def test_a_remainder_s_loop_does_what_its_straight_form_does() -> None:
+    x = np.array([1e30, -7.5, 3.4e38, 1e-40, 5.0], np.float32)
+    y = np.array([0.3, 2.0, 1e-45, 3e-45, np.inf], np.float32)
+    machine = Machine(Memory([]))
+    [got] = machine.run(remainder_of("f32"), x, y)
+    np.testing.assert_array_equal(got, np.fmod(x, y))

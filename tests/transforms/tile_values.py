@@ -129,11 +129,11 @@ class _Machine:
             case tile.StoreOp():
                 return self._store(op, operands)
             case tile.DotOp() | tgpu.FmaDotOp() | tgpu.MmaOp():
-                return _multiply(*operands)
+                return _multiply(operands[0], operands[1], operands[2])
             case tgpu.LocalLoadOp():
-                return cast("Array", self.held[op.buffer])
+                return self.held[op.buffer]
             case tile.MakeRangeOp():
-                return np.arange(op.start, op.end)
+                return np.arange(int(op.start), int(op.end))
             case tile.SplatOp():
                 return np.full(shape, operands[0])
             case tile.ExpandDimsOp():
