@@ -10,7 +10,6 @@ from tiledsl.transforms.tile_graph import TileGraph
 
 from .tile_kernels import Kernel, attention, matmul
 
-
 _ALIVE: list[ir.Module] = []
 """An op does not keep its module alive."""
 
