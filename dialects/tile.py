@@ -400,8 +400,9 @@ class ReduceOp(Op, name="tile.reduce", pure=True):
 
     `combine` names a `func.func` over scalars in the same module: (a0, a1, ..., b0, b1, ...) to
     (c0, c1, ...), associative; the a's come before the b's along the axis. `kind` names the
-    function where it is a well-known one, so that targets may use an instruction for it; the order of float
-    additions is free, the order of arguments of a general function is kept.
+    function where it is a well-known one that commutes, so that targets may use an instruction for
+    it: "add", "mul", "max", "min", "umax", "umin", "and", "or", "xor", "argmax" or "argmin". The
+    order of float additions is free, the order of arguments of a general function is kept.
     """
 
     sources = VariadicOperand(Tile, "One shape.")

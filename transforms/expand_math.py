@@ -5,11 +5,14 @@ function here becomes a few dozen `arith` ops, each on the whole tile, without a
 ulp of the real value over the whole range, subnormal, infinite, NaN and huge arguments and the sign
 of zero included. The formulas stand in `math_exp`, `math_log`, `math_trig` and `math_erf`.
 
+The remainder of floats (`arith.remf`) is exact, in a loop of a fixed number of steps.
+
 An op with the flag `afn` (from `fast_math=True`) may use the target's approximate instructions.
 
 Before: `promote_floats` has run, so that math is on f32 and f64 only (or on what `native` names).
-After: of `math`, only what every target has (`EVERYWHERE`), what `native` names, and, with `afn`,
-what `approximate` names. New casts between floats and integers are of `arith`.
+After: of `math`, and of `arith.remf`, only what every target has (`EVERYWHERE`), what `native`
+names, and, with `afn`, what `approximate` names. New casts between floats and integers are of
+`arith`.
 
     %y = math.exp2 %x : tensor<128xf32>
 becomes, where ("math.exp2", "f32") is not native,
@@ -27,11 +30,11 @@ from mlir import ir
 
 from tiledsl.dialects.contracts import operations
 from tiledsl.dialects.diagnostics import CompilerBug
-from tiledsl.transforms import math_erf, math_exp, math_log, math_trig
+from tiledsl.transforms import math_erf, math_exp, math_log, math_remainder, math_trig
 from tiledsl.transforms.lanes import Lanes, element, fma
 
 Natives = frozenset[tuple[str, str]]
-Formula = Callable[[Lanes], Lanes]
+Formula = Callable[..., Lanes]
 
 EVERYWHERE = frozenset(
     f"math.{name}"
@@ -58,7 +61,7 @@ def expand_math(
     """
     for op in list(operations(module.operation)):
         name = op.operation.name
-        if not name.startswith("math.") or name in EVERYWHERE:
+        if (not name.startswith("math.") and name != "arith.remf") or name in EVERYWHERE:
             continue
         kind = str(element(op.operation.operands[0].type))
         fast = _may_approximate(op)
@@ -68,12 +71,27 @@ def expand_math(
         formula = (_fast_formula(name, kind, usable) if fast else None) or _formula(
             name, kind, native
         )
+        if name == "arith.remf" and kind in _REMAINDERS:
+            formula = partial(
+                math_remainder.remainder, format_=_REMAINDERS[kind], straight=_combines(op)
+            )
         if formula is None:
             raise CompilerBug(f"expected a formula for {name} on {kind}, found none")
         with ir.InsertionPoint(op), op.location:
-            result = formula(Lanes(op.operation.operands[0]))
+            result = formula(*map(Lanes, op.operation.operands))
         op.operation.results[0].replace_all_uses_with(result.value)
         op.operation.erase()
+
+
+_REMAINDERS = {"f32": math_remainder.SINGLE, "f64": math_remainder.DOUBLE}
+
+
+def _combines(op: ir.OpView) -> bool:
+    """Return whether an op stands in a combine function, where there may be no loop."""
+    around = op.operation.parent
+    while around is not None and around.name != "func.func":
+        around = around.parent
+    return around is not None and "sym_visibility" in around.attributes
 
 
 def _may_approximate(op: ir.OpView) -> bool:
@@ -132,32 +150,34 @@ def _fast_formula(name: str, kind: str, usable: Natives) -> Formula | None:
     """Return the short formula of an op that may be approximate, where there is one."""
     if kind != "f32":
         return None
-    if ("math.exp2", "f32") in usable:
-        match name:
-            case "math.exp":
-                return lambda x: (x * math_exp.LOG2_E).unary("math.exp2")
-            case "math.tanh":
-                return _fast_tanh
-            case _:
-                pass
-    if ("math.log2", "f32") in usable:
-        match name:
-            case "math.log":
-                return lambda x: x.unary("math.log2") * math_exp.LN2
-            case "math.log10":
-                return lambda x: x.unary("math.log2") * 0.30102999566398120
-            case _:
-                pass
-    match name:
-        case "math.sin":
-            return math_trig.sin_of_small
-        case "math.cos":
-            return math_trig.cos_of_small
-        case _:
-            return None
+    needed, formula = _FAST.get(name, (None, None))
+    return formula if needed is None or (needed, "f32") in usable else None
+
+
+def _fast_exp(x: Lanes) -> Lanes:
+    return (x * math_exp.LOG2_E).unary("math.exp2")
+
+
+def _fast_log(x: Lanes) -> Lanes:
+    return x.unary("math.log2") * math_exp.LN2
+
+
+def _fast_log10(x: Lanes) -> Lanes:
+    return x.unary("math.log2") * 0.30102999566398120
 
 
 def _fast_tanh(x: Lanes) -> Lanes:
     """Return 1 - 2 / (exp(2x) + 1): its error is absolute, some 2^-23."""
     power = (x * (2.0 * math_exp.LOG2_E)).unary("math.exp2")
     return fma(1.0 / (power + 1.0), -2.0, 1.0)
+
+
+_FAST: dict[str, tuple[str | None, Formula]] = {
+    "math.exp": ("math.exp2", _fast_exp),
+    "math.tanh": ("math.exp2", _fast_tanh),
+    "math.log": ("math.log2", _fast_log),
+    "math.log10": ("math.log2", _fast_log10),
+    "math.sin": (None, math_trig.sin_of_small),
+    "math.cos": (None, math_trig.cos_of_small),
+}
+"""Short formulas in f32, by the op, with the op that they need if any."""
