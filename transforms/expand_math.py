@@ -68,13 +68,8 @@ def expand_math(
         usable = native | approximate if fast else native
         if (name, kind) in usable:
             continue
-        formula = (_fast_formula(name, kind, usable) if fast else None) or _formula(
-            name, kind, native
-        )
-        if name == "arith.remf" and kind in _REMAINDERS:
-            formula = partial(
-                math_remainder.remainder, format_=_REMAINDERS[kind], straight=_combines(op)
-            )
+        formula = _fast_formula(name, kind, usable) if fast else None
+        formula = formula or _remainder(op, kind) or _formula(name, kind, native)
         if formula is None:
             raise CompilerBug(f"expected a formula for {name} on {kind}, found none")
         with ir.InsertionPoint(op), op.location:
@@ -84,6 +79,13 @@ def expand_math(
 
 
 _REMAINDERS = {"f32": math_remainder.SINGLE, "f64": math_remainder.DOUBLE}
+
+
+def _remainder(op: ir.OpView, kind: str) -> Formula | None:
+    format_ = _REMAINDERS.get(kind)
+    if op.operation.name != "arith.remf" or format_ is None:
+        return None
+    return partial(math_remainder.remainder, format_=format_, straight=_combines(op))
 
 
 def _combines(op: ir.OpView) -> bool:
