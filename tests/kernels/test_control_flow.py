@@ -350,10 +350,35 @@ def test_loop_bounds_of_every_integer_type(place: str) -> None:
     def kernel(n, out):
         total = tile.full((), 0, tile.int64)
         for i in range(n):
-            total += i
+            total += i.to(tile.int64)
         tile.store(out, total)
 
     for dtype in (np.int8, np.uint8, np.int16, np.uint16, np.int32, np.uint32, np.int64, np.uint64):
         out = poisoned(1, tile.int64)
         kernel[1,](dtype(100), out)
         check(out, np.array([4950]), f"{dtype}")
+
+
+@tile.jit
+def power(x, n):
+    return x if n == 0 else power(x * x, n - 1)
+
+
+def total(values):
+    return 0 if not values else values[0] + total(values[1:])
+
+
+def test_helpers_call_themselves_at_compile_time(place: str) -> None:
+    def local(x, n):
+        return x if n == 0 else local(x + n, n - 1)
+
+    @tile.jit
+    def kernel(out):
+        pid = tile.program_id(0)
+        tile.store(out, power(pid + 3, 2))
+        tile.store(out + 1, total([pid, 1, pid + 2]))
+        tile.store(out + 2, local(pid, 4))
+
+    out = poisoned(3, tile.int32)
+    kernel[1,](out)
+    check(out, np.array([81, 3, 10], np.int32), "recursion")

@@ -93,6 +93,9 @@ def test_new_dimensions_and_broadcasts(warps: int) -> None:
     cases = [
         (lambda x: x[:, None], lambda x: x[:, None]),
         (lambda x: x[None, :] + tile.zeros((4, 1), tile.int32), lambda x: x[None, :].repeat(4, 0)),
+        (lambda x: x[..., None], lambda x: x[..., None]),
+        (lambda x: x[None, ...], lambda x: x[None, ...]),
+        (lambda x: x[:, None][None, ..., None], lambda x: x[None, :, None, None]),
         (lambda x: tile.expand_dims(x, 1), lambda x: x[:, None]),
         (lambda x: tile.expand_dims(x, -1), lambda x: x[:, None]),
         (lambda x: tile.expand_dims(x, (0, 2)), lambda x: x[None, :, None]),

@@ -76,7 +76,10 @@ def _compile(found: Found, code: CodeType) -> CodeType:
     inner = _rewritten_statement(node)
     names = [*code.co_freevars, rewriting.HOOKS]
     parameters = ast.arguments([], [ast.arg(name) for name in names], None, [], [], None, [])
-    outer = ast.FunctionDef("__tile_outer", parameters, [inner], [])
+    body: list[ast.stmt] = [inner]
+    if isinstance(inner, ast.FunctionDef) and inner.name not in names:
+        body.insert(0, ast.Global([inner.name]))  # a function may call itself
+    outer = ast.FunctionDef("__tile_outer", parameters, body, [])
     if "type_params" in ast.FunctionDef._fields:  # Python 3.12 and later
         setattr(outer, "type_params", [])  # noqa: B010 (not in the stubs of 3.11)
     module = ast.Module([outer], [])

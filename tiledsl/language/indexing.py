@@ -43,11 +43,11 @@ def indexed(value: Value, key: object) -> Value:
         raise KernelError(
             f"expected at most {value.ndim} indices of {describe(value)}, found {kept}"
         )
-    axis = 0
+    axis, skipped = 0, value.ndim - kept
     for k in keys:
         if k is None:
             value = expand_dims(value, axis)
-        axis += value.ndim - len(keys) + 1 if isinstance(k, EllipsisType) else 1
+        axis += skipped if isinstance(k, EllipsisType) else 1
     return value
 
 
