@@ -33,7 +33,7 @@ def call(function: Any, /, *args: Any, **kwargs: Any) -> Any:
     if isinstance(function, MethodType) and isinstance(function.__func__, FunctionType):
         return prepared(function.__func__, (function.__self__, *args), kwargs)
     if isinstance(function, functools.partial):
-        partial = cast("functools.partial[Any]", cast("object", function))
+        partial: Any = cast("object", function)
         return call(partial.func, *partial.args, *args, **{**partial.keywords, **kwargs})
     if isinstance(function, type | BuiltinType):
         replacement = _replacement(function)

@@ -137,6 +137,8 @@ class Carry:
         self._begin = State({}, [])
         self._plans: dict[str, Plan] = {}
         self._container_plans: list[tuple[object, dict[Any, Plan]]] = []
+        # These are compared by themselves, whichever variables lead to them.
+        self._own_containers = {id(c) for c in scope.containers}
         owners = [scope.owner(name) for name in mutated]
         self._changing = {id(c) for c in containers_in(owners)} | learned.containers
 
@@ -259,6 +261,8 @@ class Carry:
         if leaf is not None:
             self._hand_on(leaf, now, path)
             return lambda: leaf.initial if leaf.result is None else leaf.result
+        if begin is now and id(begin) in self._own_containers:
+            return lambda: before
         if is_leaf(begin) and is_leaf(now):
             if not same(begin, now):
                 shared = common_type(begin, now)
@@ -294,7 +298,12 @@ class Carry:
                 raise _Changed(path, leaf.initial, now)
             self._learned.types[path] = type_
             self.again = True
-        leaf.outgoing.append(now)
+        region = len(leaf.values) - 1
+        if len(leaf.outgoing) == region:
+            leaf.outgoing.append(now)
+        elif now is not leaf.values[region]:
+            # Seen before, through another variable: what was assigned last counts.
+            leaf.outgoing[region] = now
 
     def _adopted(self, leaf: Leaf, now: object, path: Path) -> TileType | None:
         """Return the type that a leaf that was a number before takes, as a trip gives another."""

@@ -53,7 +53,8 @@ class Loop:
         self.run_time = False
         self.depth = current().depth
         self._described = names, needed, read, mutated
-        self._env = env
+        # `locals()` gives one dictionary a frame, which changes with the next call.
+        self._env = dict(env)
         self._learned = Learned()
         self._scope: Scope | None = None
         self._carry: Carry | None = None
@@ -219,6 +220,11 @@ class WhileLoop(Loop):
         initial = [leaf.start() for leaf in kept]
         op = builder.structured("scf.while", initial, types, self._regions)
         self.carry.give_results(kept, list(op.results))
+
+    def note(self, env: Mapping[str, Any]) -> None:
+        """Note the variables before the condition is evaluated."""
+        if self._probing:
+            self._env = dict(env)
 
     def begin(self, env: Mapping[str, Any]) -> tuple[object, ...]:
         """Begin the test of a run-time loop; returns what the variables hold in it."""

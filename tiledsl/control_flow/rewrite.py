@@ -211,7 +211,8 @@ class _Rewriter(ast.NodeTransformer):
         inner = [*_bind(site, "enter", names, at), *self._body(node.body)]
         self._loops.pop()
         inner += _bind(site, "end", frozenset(), at)
-        body = [*_bind(site, "begin", names, at), ast.If(test, inner, [])]
+        note = ast.Expr(_method(site, "note", _locals(at), at=at))
+        body = [note, *_bind(site, "begin", names, at), ast.If(test, inner, [])]
         loop = ast.For(ast.Name(f"{site}_", ast.Store()), ast.Name(site, ast.Load()), body, [])
         located(loop, at)
         return [_set(site, opening, at), loop, *_bind(site, "finish", names, at)]
