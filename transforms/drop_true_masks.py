@@ -91,22 +91,24 @@ def _drop(op: Masked, mask: bool | None) -> None:
     if mask:
         _unmasked(op)
         return
-    for result in op.operation.results:
-        result.replace_all_uses_with(_unread(op, result.type))
     if isinstance(op, tgpu.AsyncCopyOp):
         return  # it still fills the buffer with zeros
+    for result in op.operation.results:
+        value = _unread(op, result.type)
+        if value is None:
+            return
+        result.replace_all_uses_with(value)
     op.operation.erase()
 
 
-def _unread(op: Masked, type_: ir.Type) -> ir.Value:
-    """Build what an access gives that is not made: `other`, or 0."""
+def _unread(op: Masked, type_: ir.Type) -> ir.Value | None:
+    """Build what an access gives that is not made: `other`, or 0; None for pointers."""
     if isinstance(op, tile.LoadOp) and op.other is not None:
         return op.other
-    element = element_of(type_)
     if is_pointer(type_):
-        raise ValueError("pointers are not loaded")
+        return None  # there is no constant pointer
     if is_float(type_):
-        return constant(op, type_, ir.FloatAttr.get(element, 0.0))
+        return constant(op, type_, ir.FloatAttr.get(element_of(type_), 0.0))
     return integer(op, type_, 0)
 
 
