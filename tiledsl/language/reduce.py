@@ -20,6 +20,7 @@ from typing import Any, cast
 
 from tiledsl.dialects import tile
 from tiledsl.dialects.diagnostics import KernelError
+from tiledsl.dialects.op import SLOTS
 from tiledsl.dtypes import DType, as_dtype, float32, int32, uint32, unwrap
 from tiledsl.language import casts
 from tiledsl.language.combine import Combine, combine_symbol
@@ -82,6 +83,26 @@ def _is_unsigned(dtype: DType) -> bool:
     return dtype.is_int_unsigned() or dtype.is_bool()
 
 
+def check_group(tiles: Sequence[Value], verb: str) -> None:
+    """Require tiles that combine together to be of one shape and not too many.
+
+    Args:
+        tiles: What was given.
+        verb: "reduce" or "scan".
+
+    Raises:
+        KernelError: They are not.
+    """
+    if not 1 <= len(tiles) <= SLOTS:
+        raise KernelError(f"expected 1 to {SLOTS} tiles to {verb} together, found {len(tiles)}")
+    shape = tiles[0].shape
+    for other in tiles[1:]:
+        if other.shape != shape:
+            raise KernelError(
+                f"expected tiles of one shape to {verb} together, found {shape} and {other.shape}"
+            )
+
+
 def _tile(value: Operand, what: str) -> Value:
     value = unwrap(value)
     if not isinstance(value, Value) or not value.shape:
@@ -114,12 +135,8 @@ def _reduce(
     keep_dims: object,
     own: bool = True,
 ) -> list[Value]:
+    check_group(tiles, "reduce")
     shape = tiles[0].shape
-    for other in tiles[1:]:
-        if other.shape != shape:
-            raise KernelError(
-                f"expected tiles of one shape to reduce together, found {shape} and {other.shape}"
-            )
     axis = unwrap(axis)
     if axis is None:
         flat = (prod(shape),)

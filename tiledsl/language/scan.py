@@ -16,7 +16,15 @@ from tiledsl.dtypes import as_dtype, bool_, int32, unwrap
 from tiledsl.language import casts
 from tiledsl.language.combine import Combine, combine_symbol
 from tiledsl.language.operands import as_value, broadcast_to, static_int
-from tiledsl.language.reduce import accumulating, add, mul, static_axis, sum, sum_dtype
+from tiledsl.language.reduce import (
+    accumulating,
+    add,
+    check_group,
+    mul,
+    static_axis,
+    sum,
+    sum_dtype,
+)
 from tiledsl.language.types import MAX_ELEMENTS
 from tiledsl.language.value import Operand, Value, build, build_all, describe
 
@@ -74,12 +82,8 @@ def _running(
 def _scan(
     tiles: Sequence[Value], axis: object, function: Combine, reverse: object, kind: str, own: bool
 ) -> list[Value]:
+    check_group(tiles, "scan")
     shape = tiles[0].shape
-    for other in tiles[1:]:
-        if other.shape != shape:
-            raise KernelError(
-                f"expected tiles of one shape to scan together, found {shape} and {other.shape}"
-            )
     return build_all(
         tile.ScanOp,
         tiles,

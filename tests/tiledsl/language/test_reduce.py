@@ -201,6 +201,16 @@ def test_equal_reductions_share_a_function() -> None:
             "  hint: make it a parameter annotated `tile.constexpr`",
         ),
         (
+            lambda v: reduce.reduce((v,) * 9, 0, lambda *v: v[:9]),
+            [(float32, (4,))],
+            "expected 1 to 8 tiles to reduce together, found 9",
+        ),
+        (
+            lambda: reduce.reduce((), 0, lambda *v: v[:9]),
+            [],
+            "expected 1 to 8 tiles to reduce together, found 0",
+        ),
+        (
             reduce.xor_sum,
             [(float32, (4,))],
             "expected integers or bools to `xor_sum`, found float32 tile of shape (4,)",
