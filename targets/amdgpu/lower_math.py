@@ -11,9 +11,10 @@ manuals (V_EXP_F32 and its neighbours).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from mlir import ir
+from mlir.dialects import math
 
 from tiledsl.targets.gpu import emit
 
@@ -25,8 +26,16 @@ APPROXIMATE = NATIVE | {("math.rsqrt", "f32"), ("math.sin", "f32"), ("math.cos",
 
 
 def native(op: ir.Operation, operands: Sequence[ir.Value]) -> ir.Value | None:
-    """Return an op's result by an intrinsic; None where LLVM knows the op itself."""
-    if op.name != "math.rsqrt":
-        return None
-    roots = [emit.intrinsic("llvm.amdgcn.rsq", [x], x.type) for x in emit.elements(operands[0])]
-    return emit.from_elements(roots) if emit.is_vector(operands[0].type) else roots[0]
+    """Return an op's result built otherwise than op by op; None where LLVM knows the op itself."""
+    if op.name == "math.rsqrt":
+        return _by_element(lambda x: emit.intrinsic("llvm.amdgcn.rsq", [x], x.type), operands)
+    if op.name == "math.copysign":
+        # LLVM 22 fails an assertion on <1 x double>; single elements are the same instructions.
+        return _by_element(math.copysign, operands)
+    return None
+
+
+def _by_element(make: Callable[..., ir.Value], operands: Sequence[ir.Value]) -> ir.Value:
+    columns = zip(*(emit.elements(operand) for operand in operands), strict=True)
+    made = [make(*column) for column in columns]
+    return emit.from_elements(made) if emit.is_vector(operands[0].type) else made[0]

@@ -100,3 +100,28 @@ def test_a_wrong_request_says_what_is_wrong(
 def test_an_unknown_target_lists_the_known_ones() -> None:
     with pytest.raises(KernelError, match=r"expected a target among host, sm_80, .*gfx1201, found 'sm_70'"):
         tile.compile(double, SIGNATURE, {"BLOCK": 64}, "sm_70")
+
+
+@tile.jit
+def apply_all(x, out, FUNCTIONS: tile.constexpr, BLOCK: tile.constexpr):
+    i = tile.arange(0, BLOCK)
+    value = tile.load(x + i)
+    for row, function in enumerate(FUNCTIONS):
+        tile.store(out + row * BLOCK + i, function(value))
+
+
+FUNCTIONS = tuple(
+    getattr(tile, name)
+    for name in "exp exp2 log log2 sqrt rsqrt sin cos tanh erf sigmoid floor ceil".split()
+)
+
+
+@pytest.mark.parametrize("chip", ["sm_80", "sm_120", "gfx90a", "gfx1201"])
+@pytest.mark.parametrize("dtype", ["fp16", "fp32", "fp64"])
+def test_every_function_compiles_fast_and_exact(chip: str, dtype: str) -> None:
+    """An intrinsic that LLVM does not know would end this process."""
+    signature = {"x": f"*{dtype}:16", "out": f"*{dtype}:16"}
+    for fast_math in (False, True):
+        tile.compile(
+            apply_all, signature, {"FUNCTIONS": FUNCTIONS, "BLOCK": 64}, chip, fast_math=fast_math
+        )
