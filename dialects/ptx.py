@@ -1,6 +1,6 @@
-"""The `ptx` dialect: PTX instructions on memory that LLVM has neither an instruction nor an intrinsic for.
+"""The `ptx` dialect: PTX's own accesses of global memory, which LLVM has no instruction for.
 
-They stand at the `machine` level, where every instruction is a named op; NVIDIA's last pass writes
+They stand at the `machine` level, where all instructions are named ops; NVIDIA's last pass writes
 them as inline assembly. What they add to LLVM's loads, stores and atomics is a predicate without a
 branch, cache and eviction hints, and memory orders exactly as PTX has them.
 

@@ -64,7 +64,7 @@ def _mma(lowering: Lowering, op: tgpu.MmaOp) -> None:
     size = {name: fragments.registers(name) for name in ("a", "b", "acc")}
     unsigned: tuple[bool, bool] = (op.a_unsigned, op.b_unsigned)
     if fragments.swapped:
-        unsigned = unsigned[::-1]
+        unsigned = unsigned[1], unsigned[0]
 
     def piece(value: ir.Value, index: int, name: Any) -> ir.Value:
         return emit.part(value, index * size[name], size[name])

@@ -6,7 +6,7 @@ own in their place (`Machine.native`). fp8 is moved as i8, and computed with onl
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import ml_dtypes
 from mlir import ir
@@ -32,12 +32,16 @@ def _same_op(lowering: Lowering, op: Any) -> None:
         raise CompilerBug(f"expected no arithmetic on fp8, found {op}")
     made = lowering.machine.native(operation, operands)
     if made is None:
-        made = ir.Operation.create(
-            operation.name,
-            results=[lowering.type_of(result)],
-            operands=operands,
-            attributes={name: operation.attributes[name] for name in operation.attributes},
-        ).result
+        made = (
+            cast("Any", ir.Operation)
+            .create(
+                operation.name,
+                results=[lowering.type_of(result)],
+                operands=operands,
+                attributes={name: operation.attributes[name] for name in operation.attributes},
+            )
+            .result
+        )
     lowering.define(result, made)
 
 

@@ -33,7 +33,8 @@ def integer(bits: int) -> ir.IntegerType:
 @cache
 def vector_of(registers: int, element: ir.Type) -> ir.VectorType:
     """Return the type of that many registers."""
-    return ir.VectorType.get([registers], element)
+    made: Any = ir.VectorType
+    return made.get([registers], element)
 
 
 @cache
@@ -108,7 +109,8 @@ def constants(values: Iterable[int], bits: int = 32) -> ir.Value:
     """Return a vector of different integers."""
     array = np.array(list(values), dtype=f"int{bits}")
     type_ = vector_of(len(array), integer(bits))
-    return arith.constant(type_, ir.DenseElementsAttr.get(array, type=type_))
+    made: Any = ir.DenseElementsAttr
+    return arith.constant(type_, made.get(array, type=type_))
 
 
 def zero(type_: ir.Type) -> ir.Value:

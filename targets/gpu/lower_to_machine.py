@@ -16,7 +16,7 @@ becomes
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from mlir import ir
@@ -94,8 +94,8 @@ def _lower_kernel(
         with ir.InsertionPoint.at_block_begin(module.body):
             machine.declare(kernel)
         with ir.InsertionPoint(op):
-            made = _function(op, kernel, machine)
-        block = made.operation.regions[0].blocks.append(
+            made: Any = _function(op, kernel, machine)
+        block: ir.Block = made.operation.regions[0].blocks.append(
             *[in_memory(a.type) for a in old.arguments],
             arg_locs=[op.operation.location] * len(old.arguments),
         )
@@ -111,15 +111,15 @@ def _lower_kernel(
     made.operation.attributes["sym_name"] = ir.StringAttr.get(kernel.name)
 
 
-def _function(op: ir.OpView, kernel: Kernel, machine: Machine) -> llvm.LLVMFuncOp:
+def _function(op: ir.OpView, kernel: Kernel, machine: Machine) -> Any:
     """Build the `llvm.func`, without a body, its arguments' alignment known to LLVM."""
     old = op.operation.regions[0].blocks[0]
     types = [in_memory(a.type) for a in old.arguments]
     signature = ir.Type.parse(f"!llvm.func<void ({', '.join(map(str, types))})>")
-    made = llvm.LLVMFuncOp(f"{kernel.name}.machine", ir.TypeAttr.get(signature))
+    made: Any = llvm.LLVMFuncOp(f"{kernel.name}.machine", ir.TypeAttr.get(signature))
     attributes = made.operation.attributes
-    given = op.operation.attributes
-    attributes["arg_attrs"] = ir.ArrayAttr.get(
+    given: Any = op.operation.attributes
+    attributes["arg_attrs"] = _array(
         [
             _argument_attributes(given["arg_attrs"][i] if "arg_attrs" in given else None, type_)
             for i, type_ in enumerate(types)
@@ -127,20 +127,23 @@ def _function(op: ir.OpView, kernel: Kernel, machine: Machine) -> llvm.LLVMFuncO
     )
     for name, value in machine.function_attributes(kernel).items():
         attributes[name] = value
-    attributes["tile.kinds"] = ir.ArrayAttr.get(
-        [ir.StringAttr.get(_kind(a.type)) for a in old.arguments]
-    )
+    attributes["tile.kinds"] = _array([ir.StringAttr.get(_kind(a.type)) for a in old.arguments])
     attributes["tile.shared_bytes"] = ir.IntegerAttr.get(emit.integer(64), kernel.shared_bytes)
     attributes["tile.threads"] = ir.IntegerAttr.get(emit.integer(64), kernel.threads)
     return made
 
 
+def _array(attributes: Sequence[ir.Attribute]) -> ir.Attribute:
+    return cast("Any", ir.ArrayAttr).get(list(attributes))
+
+
 def _argument_attributes(given: Any, type_: ir.Type) -> ir.Attribute:
     """Return LLVM's attributes of an argument: a pointer's alignment."""
+    made: Any = ir.DictAttr
     if not emit.is_pointer_type(type_) or given is None or "tile.divisibility" not in given:
-        return ir.DictAttr.get({})
+        return made.get({})
     alignment = int(given["tile.divisibility"].value)
-    return ir.DictAttr.get({"llvm.align": ir.IntegerAttr.get(emit.integer(64), alignment)})
+    return made.get({"llvm.align": ir.IntegerAttr.get(emit.integer(64), alignment)})
 
 
 def _kind(type_: ir.Type) -> str:

@@ -2,14 +2,14 @@
 
 A *handler* lowers one op: it reads lowered operands (`value`, `pointers`), builds the thread's code
 and defines what the op's results are now (`define`). Handlers are found by the op's name in the
-table that the `Lowering` is made with; the topics' modules (`elementwise`, `memory`, ...) hold them.
+table that the `Lowering` is made with; the modules by topic (`elementwise`, `memory`) hold them.
 
 A lowered value is a scalar, a vector of registers, or `Pointers`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -21,11 +21,17 @@ from tiledsl.dialects.types import element_of, is_tile, pointee
 from tiledsl.targets.gpu import emit
 from tiledsl.targets.gpu.machine import Kernel, Machine
 from tiledsl.targets.gpu.place import Place
-from tiledsl.targets.gpu.pointers import Form, Pointers, forms, is_pointer_tile
+from tiledsl.targets.gpu.pointers import (
+    Form,
+    Pointers,
+    forms,
+    is_pointer_tile,
+    is_pointers,
+    plain,
+)
 from tiledsl.targets.gpu.types import Types, in_memory
 from tiledsl.transforms.axis_facts import AxisFacts
 
-Lowered = ir.Value | Pointers
 Handler = Callable[["Lowering", Any], None]
 
 
@@ -58,7 +64,7 @@ class Lowering:
         self.place = Place(machine)
         self._handlers = handlers
         self._forms = forms(op)
-        self._values: dict[ir.Value, Lowered] = {}
+        self._values: dict[ir.Value, ir.Value | Pointers] = {}
         self._at_entry: dict[str, ir.Value] = {}
         self._width: int | None = None
 
@@ -67,29 +73,31 @@ class Lowering:
     def value(self, old: ir.Value) -> ir.Value:
         """Return what a scalar or tile is now; a tile of pointers as full addresses."""
         found = self._values[old]
-        if isinstance(found, Pointers):
+        if is_pointers(found):
             addresses = found.to(Form.SEPARATE).offsets
             assert addresses is not None  # SEPARATE has them
             return addresses
-        return found
+        return plain(found)
 
     def pointers(self, old: ir.Value) -> Pointers:
         """Return what a tile of pointers, or a scalar pointer as a tile of one, is now."""
         found = self._values[old]
-        if isinstance(found, Pointers):
+        if is_pointers(found):
             return found
-        return Pointers(Form.UNIFORM, found, None, in_memory(pointee(old.type)), 1)
+        return Pointers(Form.UNIFORM, plain(found), None, in_memory(pointee(old.type)), 1)
 
-    def lowered(self, old: ir.Value) -> Lowered:
+    def lowered(self, old: ir.Value) -> ir.Value | Pointers:
         """Return what a value is now, in whatever form."""
         return self._values[old]
 
-    def define(self, old: ir.Value, new: Lowered) -> None:
+    def define(self, old: ir.Value, new: ir.Value | Pointers) -> None:
         """Say what a value is now; vectors of addresses and pointers come to the form decided."""
         if is_pointer_tile(old.type):
-            if isinstance(new, ir.Value):
+            if not is_pointers(new):
+                addresses = plain(new)
+                count = emit.registers_of(addresses)
                 element = in_memory(pointee(old.type))
-                new = Pointers(Form.SEPARATE, None, new, element, emit.registers_of(new))
+                new = Pointers(Form.SEPARATE, None, addresses, element, count)
             new = new.to(self._forms[old])
         self._values[old] = new
 
@@ -109,7 +117,7 @@ class Lowering:
         return emit.vector_of(self._width, type_)
 
     @contextmanager
-    def on_vectors(self, registers: int) -> Iterator[None]:
+    def on_vectors(self, registers: int) -> Generator[None]:
         """Lower scalar ops as ops on vectors of so many registers."""
         self._width = registers
         yield
@@ -120,9 +128,9 @@ class Lowering:
     def parts(self, old: ir.Value, like: ir.Value | None = None) -> list[ir.Value]:
         """Return the values that make up `old`, in the form of `like` where it has one."""
         found = self._values[old]
-        if isinstance(found, Pointers):
+        if is_pointers(found):
             return found.to(self._forms[old if like is None else like]).values()
-        return [found]
+        return [plain(found)]
 
     def bind(self, old: ir.Value, values: Iterator[ir.Value]) -> None:
         """Define `old` by as many of `values` as make it up."""

@@ -45,21 +45,23 @@ class Kernel:
     shared_bytes: int
 
 
-@dataclass(frozen=True)
 class Address:
     """A global address as the lowering knows it: the same base in all threads, and an offset.
 
-    Attributes:
+    Args:
         base: `!llvm.ptr<1>`; the same in every thread of the program if `uniform`.
         offset: i32 or i64 in elements, sign-extended; None for the base itself.
         element: The type in memory that offsets count.
         uniform: Whether `base` is the same in all threads.
     """
 
-    base: ir.Value
-    offset: ir.Value | None
-    element: ir.Type
-    uniform: bool
+    def __init__(
+        self, base: ir.Value, offset: ir.Value | None, element: ir.Type, uniform: bool
+    ) -> None:
+        self.base = base
+        self.offset = offset
+        self.element = element
+        self.uniform = uniform
 
     def pointer(self) -> ir.Value:
         """Return the address as one pointer, building the addition."""
@@ -243,7 +245,7 @@ class Machine(Protocol):
         hints: Hints,
         predicate: ir.Value | None,
     ) -> None:
-        """Begin copying `size` bytes (4, 8 or 16); where the predicate is false zeros are stored."""
+        """Begin copying `size` bytes (4, 8 or 16); zeros where the predicate is false."""
         ...
 
     def async_commit(self) -> None:

@@ -1,9 +1,9 @@
 """Loads and stores of global memory: as wide as layout, pointer and mask allow, once an element.
 
 An access is cut into groups of consecutive registers that hold consecutive, aligned elements and
-share one mask. What that takes is proved: the layout by its matrix, runs and alignment of addresses
-and the granularity of masks by axis facts. A load is done by every thread that wants its elements, a
-store by the first holder alone.
+share one mask. What that takes is proved: by the layout's matrix, and by axis facts on the runs and
+alignment of addresses and the granularity of masks. A load is done by every thread that wants its
+elements, a store by the first holder alone.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A thread's place in the program, and what follows from it linearly.
 
-Which element a register holds is a linear function over F2 of the thread's number (`LinearLayout`),
-so an index, an offset in shared memory or "is this the first copy" is a few ands, shifts and xors of
-that number. Each such function is built once, at the kernel's entry, and shared.
+Which element a register holds is a linear function over F2 of the thread's number
+(`LinearLayout`), so an index, an offset in shared memory or "is this the first copy" is a few ands,
+shifts and xors of that number. Each such function is built once, at the kernel's entry, and shared.
 
 Contract: the thread's number is lane + warp * warp size, and warps are numbered alike.
 """

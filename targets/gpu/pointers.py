@@ -1,4 +1,4 @@
-"""Tiles of pointers in one thread: a base that all threads share, and 32-bit offsets where it can be.
+"""Tiles of pointers in one thread: a base that all threads share, and offsets, 32-bit if possible.
 
 Most tiles of pointers are an argument plus offsets. Kept apart, the base lives in one register, the
 offsets are 32 bits wide and are only added where an access needs the address. Which *form* a tile
@@ -16,9 +16,8 @@ because control flow is.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
+from typing import Any, TypeGuard, cast, final
 
 from mlir import ir
 from mlir.dialects import arith
@@ -49,23 +48,31 @@ class Form(IntEnum):
         return self is not Form.UNIFORM
 
 
-@dataclass(frozen=True)
+@final
 class Pointers:
-    """A tile of pointers, one thread's part.
+    """A tile of pointers, one thread's part; immutable.
 
-    Attributes:
-        form: What the other fields hold.
+    Args:
+        form: What the other arguments hold.
         base: `!llvm.ptr<1>`; None if SEPARATE.
         offsets: A vector of i32, of i64, or if SEPARATE of `!llvm.ptr<1>`; None if UNIFORM.
         element: The pointee's type in memory.
         registers: Elements that the thread holds.
     """
 
-    form: Form
-    base: ir.Value | None
-    offsets: ir.Value | None
-    element: ir.Type
-    registers: int
+    def __init__(
+        self,
+        form: Form,
+        base: ir.Value | None,
+        offsets: ir.Value | None,
+        element: ir.Type,
+        registers: int,
+    ) -> None:
+        self.form = form
+        self.base = base
+        self.offsets = offsets
+        self.element = element
+        self.registers = registers
 
     def to(self, form: Form) -> Pointers:
         """Return the same pointers in a later form."""
@@ -98,7 +105,7 @@ class Pointers:
         return Pointers(self.form, base, self.offsets, self.element, self.registers)
 
     def spread(self, by: ir.Value, form: Form) -> Pointers:
-        """Return the pointers moved by a vector of i32 or i64 elements, in a form that allows it."""
+        """Return the pointers moved by a vector of integers, in a form that allows it."""
         if form is Form.SEPARATE:
             addresses = self.to(form).offsets
             assert addresses is not None  # SEPARATE has them
@@ -126,9 +133,15 @@ class Pointers:
         """Return the values that make it up, as control flow carries them."""
         return [value for value in (self.base, self.offsets) if value is not None]
 
-    def types(self) -> list[ir.Type]:
-        """Return the types of `values`."""
-        return [value.type for value in self.values()]
+
+def is_pointers(value: ir.Value | Pointers) -> TypeGuard[Pointers]:
+    """Return whether a lowered value is a tile of pointers; the other kind is `plain`."""
+    return isinstance(value, Pointers)
+
+
+def plain(value: ir.Value | Pointers) -> ir.Value:
+    """Return a lowered value that is no tile of pointers."""
+    return cast("ir.Value", value)
 
 
 def widened(offsets: ir.Value) -> ir.Value:
@@ -167,18 +180,24 @@ _SAME_SCALAR = (
 
 def scalar_behind(value: ir.Value) -> ir.Value | int | None:
     """Return the scalar, or the integer, that every element of a tile is by construction."""
-    while isinstance(value.owner, ir.Operation | ir.OpView):
-        op: Any = value.owner.opview
+    while not isinstance(owner := _owner(value), ir.Block):
+        op = owner.opview
         if isinstance(op, tile.SplatOp):
             return op.scalar
         if op.operation.name == "arith.constant":
-            number = op.operation.attributes["value"]
-            splat = isinstance(number, ir.DenseIntElementsAttr) and number.is_splat
-            return int(number.get_splat_value().value) if splat else None
+            number: Any = op.operation.attributes["value"]
+            is_splat = isinstance(number, ir.DenseIntElementsAttr) and number.is_splat
+            splat: Any = number
+            return int(splat.get_splat_value().value) if is_splat else None
         if not isinstance(op, _SAME_SCALAR):
             return None
         value = op.operation.operands[0]
     return None
+
+
+def _owner(value: ir.Value) -> Any:
+    """Return the op or block that a value comes from; the bindings' stubs know only ops."""
+    return value.owner
 
 
 def forms(kernel: ir.OpView) -> dict[ir.Value, Form]:

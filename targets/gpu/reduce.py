@@ -1,7 +1,7 @@
 """Reductions within a warp: a tree over each thread's registers, then butterflies between lanes.
 
 `plan_reduction` says which registers and lanes hold what is to be combined. After a butterfly both
-lanes hold the same, bit by bit: a well-known kind is commutative in its bits, and a general function
+lanes hold the same, bit by bit: a well-known kind is commutative in its bits, and another function
 gets its arguments in the order of the axis in both lanes. So the result is the same in every thread
 that holds it.
 """

@@ -3,8 +3,8 @@
 The layout is ordered along the axis (`transforms.ordered`) and no warp bit moves along it. Each
 thread combines its run one register after another. The runs' totals are scanned between lanes, one
 shuffle a lane bit: a lane whose bit is set combines the total of the last lane of the lower half of
-its block, whose number is the lane's with that bit clear and all lower ones set. At last each thread
-combines what the lane before it has with its own registers.
+its block, whose number is the lane's with that bit clear and all lower ones set. At last each
+thread combines what the lane before it has with its own registers.
 
 With `reverse` everything runs from the other end: bits count as set where they are clear.
 """

@@ -18,8 +18,8 @@ from tiledsl.dialects.layout_f2 import IntArray
 from tiledsl.dialects.layout_shape import broadcast_registers, concat, join, register_map, split
 from tiledsl.dialects.types import shape_of
 from tiledsl.targets.gpu import emit
-from tiledsl.targets.gpu.lowering import Handler, Lowered, Lowering
-from tiledsl.targets.gpu.pointers import Pointers
+from tiledsl.targets.gpu.lowering import Handler, Lowering
+from tiledsl.targets.gpu.pointers import Pointers, is_pointers, plain
 from tiledsl.targets.gpu.shuffle import shuffle_lanes
 from tiledsl.transforms.conversion_plan import (
     LaneShuffle,
@@ -41,11 +41,11 @@ def registers_between(source: LinearLayout, result: LinearLayout, op: object = "
     return found
 
 
-def arranged(value: Lowered, indices: Sequence[int] | IntArray) -> Lowered:
+def arranged(value: ir.Value | Pointers, indices: Sequence[int] | IntArray) -> ir.Value | Pointers:
     """Return a tile's registers in another order."""
-    if isinstance(value, Pointers):
+    if is_pointers(value):
         return value.arranged(indices)
-    return emit.shuffle(value, indices)
+    return emit.shuffle(plain(value), indices)
 
 
 def _move(lowering: Lowering, source: ir.Value, result: ir.Value, natural: LinearLayout) -> None:
@@ -116,21 +116,21 @@ def _convert(lowering: Lowering, op: tgpu.ConvertLayoutOp) -> None:
         lowering.define(op.tile, arranged(value, plan.source))
     elif not isinstance(plan, LaneShuffle):
         raise CompilerBug(f"expected a conversion within a warp, found {op}")
-    elif isinstance(value, Pointers):
+    elif is_pointers(value):
         offsets = None
         if value.offsets is not None:
             offsets = shuffle_lanes(lowering.place, value.offsets, plan)
         made = Pointers(value.form, value.base, offsets, value.element, result.registers)
         lowering.define(op.tile, made)
     else:
-        lowering.define(op.tile, shuffle_lanes(lowering.place, value, plan))
+        lowering.define(op.tile, shuffle_lanes(lowering.place, plain(value), plan))
 
 
-def _held_bits(value: Lowered) -> int:
+def _held_bits(value: ir.Value | Pointers) -> int:
     """Return the width of what each register of a tile holds."""
-    if isinstance(value, Pointers):
+    if is_pointers(value):
         return 32 if value.offsets is None else emit.width_of(value.offsets.type)
-    return emit.width_of(value.type)
+    return emit.width_of(plain(value).type)
 
 
 HANDLERS: dict[str, Handler] = {

@@ -1,4 +1,4 @@
-"""Conversions of floats that NVIDIA's chips do by one instruction, with exactly `tile.cast`'s meaning.
+"""Conversions of floats that NVIDIA's chips have instructions for, with `tile.cast`'s meaning.
 
 `expand_casts` leaves to the target what `native` lists. fp8 is converted two elements at a time.
 Float to integer saturates in hardware; NaN gives 0 from f32 to 32 bits and the most negative value

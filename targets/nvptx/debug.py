@@ -1,12 +1,13 @@
 """Printing and stopping from the device: `vprintf` and `trap`.
 
-The driver links `vprintf(format, arguments)` into every module that declares it; the arguments are a
-struct in local memory, laid out as C lays out variadic ones.
+The driver links `vprintf(format, arguments)` into every module that declares it; the arguments are
+a struct in local memory, laid out as C lays out variadic ones.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from mlir import ir
 from mlir.dialects import llvm
@@ -19,10 +20,10 @@ _PRINT = "vprintf"
 
 def module_block() -> ir.Block:
     """Return the body of the module that the insertion point is in."""
-    op = ir.InsertionPoint.current.block.owner.operation
-    while op.name != "builtin.module":
-        op = op.parent.operation
-    return op.regions[0].blocks[0]
+    op: Any = ir.InsertionPoint.current.block.owner
+    while op.operation.name != "builtin.module":
+        op = op.operation.parent
+    return op.operation.regions[0].blocks[0]
 
 
 def has_symbol(name: str) -> bool:
@@ -41,17 +42,13 @@ def _string(text: str) -> ir.Value:
     taken = {_symbol(op) for op in module_block().operations}
     name = next(n for n in (f"string{i}" for i in range(len(taken) + 1)) if n not in taken)
     with ir.InsertionPoint.at_block_begin(module_block()):
-        ir.Operation.create(
-            "llvm.mlir.global",
-            attributes={
-                "sym_name": ir.StringAttr.get(name),
-                "global_type": ir.TypeAttr.get(ir.Type.parse(f"!llvm.array<{len(data)} x i8>")),
-                "linkage": ir.Attribute.parse("#llvm.linkage<internal>"),
-                "constant": ir.UnitAttr.get(),
-                "addr_space": ir.IntegerAttr.get(integer(32), 1),
-                "value": ir.StringAttr.get(data),
-            },
-            regions=1,
+        llvm.mlir_global(
+            ir.TypeAttr.get(ir.Type.parse(f"!llvm.array<{len(data)} x i8>")),
+            name,
+            ir.Attribute.parse("#llvm.linkage<internal>"),
+            constant=True,
+            addr_space=1,
+            value=ir.StringAttr.get(data),
         )
     address = llvm.mlir_addressof(pointer_type(1), name)
     return llvm.addrspacecast(pointer_type(0), address)

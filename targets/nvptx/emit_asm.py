@@ -1,8 +1,8 @@
 """Write `ptx` ops as inline assembly: the last step before LLVM's own dialect.
 
-LLVM sees volatile assembly that touches memory, so it neither reorders nor drops it. The result of a
-predicated instruction begins as the value for a false predicate, which is tied to the register that
-the instruction writes, so no branch and no move is needed for it.
+LLVM sees volatile assembly that touches memory, so it neither reorders nor drops it. The result of
+a predicated instruction begins as the value for a false predicate, which is tied to the register
+that the instruction writes, so it needs no branch and no select.
 
 Before: the `machine` level.
 After: the same without `ptx` ops.

@@ -24,6 +24,8 @@ from tiledsl.transforms.mma_table import Instruction, Table
 from tiledsl.transforms.shared_access import NVIDIA, SharedMemory
 
 SHARED_SYMBOL = "shared_memory"
+_SHARED_ALIGNMENT = 128
+"""Bytes: what TMA's widest swizzle asks for."""
 _ALL_LANES = -1
 _LAST_LANE = 31
 
@@ -89,16 +91,12 @@ class NvptxMachine:
         """Declare the dynamic shared memory, once a module."""
         if not kernel.shared_bytes or debug.has_symbol(SHARED_SYMBOL):
             return
-        ir.Operation.create(
-            "llvm.mlir.global",
-            attributes={
-                "sym_name": ir.StringAttr.get(SHARED_SYMBOL),
-                "global_type": ir.TypeAttr.get(ir.Type.parse("!llvm.array<0 x i8>")),
-                "linkage": ir.Attribute.parse("#llvm.linkage<external>"),
-                "addr_space": ir.IntegerAttr.get(integer(32), 3),
-                "alignment": ir.IntegerAttr.get(integer(64), 128),
-            },
-            regions=1,
+        llvm.mlir_global(
+            ir.TypeAttr.get(ir.Type.parse("!llvm.array<0 x i8>")),
+            SHARED_SYMBOL,
+            ir.Attribute.parse("#llvm.linkage<external>"),
+            addr_space=3,
+            alignment=_SHARED_ALIGNMENT,
         )
 
     def shared_base(self) -> ir.Value:

@@ -1,8 +1,7 @@
 """NVIDIA's matrix instructions, as a table, and how a row of it becomes an intrinsic.
 
-`mma.sync` m16n8 (m8n8 for f64): every chip from sm_80 on has those on f16, bf16, tf32, f64 and 8-bit
-integers, later ones fp8. Several rows give one instruction with its operands' registers in other
-orders along k, which cost nothing and let a lane's loads be wider.
+`mma.sync` m16n8 (m8n8 for f64): every chip from sm_80 on has those on f16, bf16, tf32, f64 and
+8-bit integers, later ones fp8. The deeper of two shapes of one type comes first.
 
 Source: PTX ISA 8.7, "Warp-level matrix instructions".
 """

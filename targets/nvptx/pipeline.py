@@ -49,9 +49,7 @@ def tile_steps(chip: Chip, options: Options) -> Sequence[Step]:
         # Types first: which functions and casts are left to expand depends on them.
         Step(partial(promote_floats, native=arithmetic.float_types(chip)), TILE),
         Step(
-            partial(
-                expand_math, native=arithmetic.NATIVE, approximate=arithmetic.APPROXIMATE
-            ),
+            partial(expand_math, native=arithmetic.NATIVE, approximate=arithmetic.APPROXIMATE),
             TILE,
         ),
         Step(partial(expand_casts, native=casts.native(chip)), TILE),

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from mlir import ir
 
-from tests.targets.gpu.thread_interpreter import Global, Threads
+from tests.targets.gpu.thread_interpreter import Threads
+from tests.targets.gpu.thread_memory import Global
 from tiledsl.dialects.context import context
 from tiledsl.targets.nvptx.chips import chip as find_chip
 from tiledsl.targets.nvptx.pipeline import machine_steps, tgpu_steps, tile_steps
@@ -40,10 +41,14 @@ def lower(module: ir.Module, warps: int = 4, chip: str = "sm_80") -> ir.Module:
     return module
 
 
+def _is_array(argument: Any) -> bool:
+    return isinstance(argument, np.ndarray)
+
+
 def run(module: ir.Module, *arguments: Any, grid: tuple[int, int, int] = (1, 1, 1)) -> None:
     """Run a `machine` module over a grid; arrays are changed in place."""
     memory = Global()
-    given = [memory.add(a) if isinstance(a, np.ndarray) else a for a in arguments]
+    given = [memory.add(a) if _is_array(a) else a for a in arguments]
     for z in range(grid[2]):
         for y in range(grid[1]):
             for x in range(grid[0]):

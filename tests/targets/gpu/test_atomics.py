@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,7 @@ def kernel(kind: str, element: str, size: int, used: bool = True) -> ir.Module:
     return k.finish()
 
 
-INTEGER = {
+INTEGER: dict[str, Callable[[Any, Any], Any]] = {
     "add": lambda a, b: a + b,
     "max": np.maximum,
     "min": np.minimum,
@@ -41,7 +42,7 @@ INTEGER = {
     "xor": np.bitwise_xor,
     "xchg": lambda a, b: b,
 }
-FLOAT = {
+FLOAT: dict[str, Callable[[Any, Any], Any]] = {
     "fadd": lambda a, b: a + b,
     "fmax": np.maximum,
     "fmin": np.minimum,

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 
@@ -10,7 +11,7 @@ from tiledsl.dialects import tile
 from tiledsl.dialects.types import tile_type
 
 
-def printed(element: str, shape: tuple[int, ...], **flags: object) -> str:
+def printed(element: str, shape: tuple[int, ...], **flags: Any) -> str:
     k = Kernel(f"*{element}")
     value = k.load(k.pointers(k.args[0], *shape)) if shape else k.load(k.args[0])
     with k.here():
@@ -28,7 +29,7 @@ def printed(element: str, shape: tuple[int, ...], **flags: object) -> str:
     ],
 )
 def test_a_tile_prints_a_line_an_element(
-    element: str, flags: dict[str, object], specifier: str
+    element: str, flags: dict[str, Any], specifier: str
 ) -> None:
     text = printed(element, (4, 64), **flags)
     line = f"pid (%d, %d, %d) idx (%d, %d) x = 5%%: {specifier}\\0A\\00"

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import ml_dtypes
 import numpy as np
@@ -114,8 +114,9 @@ def test_the_alignment_of_rows_bounds_the_width(stride: int) -> None:
     k.store(k.pointers(k.args[1], 8, 128, stride=k.args[2]), k.load(k.pointers(k.args[0], 8, 128)))
     module = k.finish()
     _forget_divisibility(module, 2)
-    x, y = np.random.default_rng(0).standard_normal((8, 128)).astype(np.float32), np.zeros(
-        (8, stride), np.float32
+    x, y = (
+        np.random.default_rng(0).standard_normal((8, 128)).astype(np.float32),
+        np.zeros((8, stride), np.float32),
     )
     run(to_machine(module), x, y, stride)
     assert np.array_equal(y[:, :128], x)
@@ -125,10 +126,12 @@ def test_the_alignment_of_rows_bounds_the_width(stride: int) -> None:
 def _forget_divisibility(module: ir.Module, argument: int) -> None:
     """Take back the builder's promise that an argument is a multiple of 16."""
     op = module.body.operations[0].operation
+    arrays: Any = ir.ArrayAttr
+    dictionaries: Any = ir.DictAttr
     with module.context:
-        given = list(op.attributes["arg_attrs"])
-        given[argument] = ir.DictAttr.get({})
-        op.attributes["arg_attrs"] = ir.ArrayAttr.get(given)
+        given: list[Any] = list(cast("Any", op.attributes["arg_attrs"]))
+        given[argument] = dictionaries.get({})
+        op.attributes["arg_attrs"] = arrays.get(given)
 
 
 def test_scalars_are_stored_by_one_thread_and_loaded_by_all() -> None:

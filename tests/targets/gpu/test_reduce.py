@@ -138,7 +138,7 @@ def test_every_thread_gets_the_same_index_of_a_maximum(warps: int) -> None:
     # Where threads disagreed, the sum would not be one.
     equal = _equal(k, k.range(size), k.splat(made.results_[1], size))
     with k.here():
-        ones = ir.Operation.create("arith.extui", [index.type], [equal]).result
+        ones = arith.extui(index.type, equal)
     k.store(k.args[1], k.reduce(ones, 0, "add"))
     module = to_machine(k.finish(), warps)
     for x in (np.ones(size, np.float32), np.r_[np.zeros(62), 1, 1].astype(np.float32)):

@@ -74,11 +74,7 @@ def conversion(source: LinearLayout, result: LinearLayout, element: str) -> str:
     a, b = (tensor.format(element, name) for name in "ab")
     back = "" if element == "i32" else f"%w = arith.extui %y : {b} to {tensor.format('i32', 'b')}"
     wide = "%y" if element == "i32" else "%w"
-    cast = (
-        ""
-        if element == "i32"
-        else f"%x = arith.trunci %r : {tensor.format('i32', 'a')} to {a}"
-    )
+    cast = "" if element == "i32" else f"%x = arith.trunci %r : {tensor.format('i32', 'a')} to {a}"
     begun = "%r" if element == "i32" else "%x"
     i32, pointers = tensor.format("i32", "b"), tensor.format("!tile.ptr<i32>", "b")
     return f"""
@@ -129,8 +125,6 @@ def test_conversions_within_a_warp_bring_every_element(
 
 def test_a_conversion_between_warps_is_refused() -> None:
     source = blocked((64,), (1,), (32,), (2,))
-    result = LinearLayout.from_flat(
-        {"register": [], "lane": [2, 4, 8, 16, 32], "warp": [1]}, (64,)
-    )
+    result = LinearLayout.from_flat({"register": [], "lane": [2, 4, 8, 16, 32], "warp": [1]}, (64,))
     with pytest.raises(CompilerBug, match="within a warp"):
         lower(parse(conversion(source, result, "i32")), warps=2)

@@ -2,137 +2,20 @@
 
 All threads of a program go in lockstep: a scalar is an array of one value a thread, a vector one of
 (thread, register). Where a condition differs between threads both sides run, each under a mask.
-Instructions on matrices and between lanes follow the PTX manual's own formulas, not our layouts.
-
-Memory is bytes. Global memory refuses accesses outside of its arrays and misaligned ones. Shared
-memory knows which thread touched each byte since the last barrier, and refuses what would be a race;
-asynchronous copies arrive only when they are waited for.
+Memory is `thread_memory`'s, instructions on matrices and between lanes are `nvvm_intrinsics`'.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 from mlir import ir
 
-from tests.transforms.arith_evaluator import DTYPES, Array, cast, evaluate
-
-_GLOBAL_BASE = 1 << 32
-_GUARD = 256
-
-
-def dtype_of(type_: ir.Type) -> np.dtype[Any]:
-    """Return the NumPy type of a scalar or of a vector's elements."""
-    element = type_.element_type if isinstance(type_, ir.VectorType) else type_
-    text = str(element)
-    return np.dtype(np.int64) if text.startswith("!llvm.ptr") else DTYPES[text]
-
-
-@dataclass
-class Global:
-    """Global memory: copies of arrays, far apart, at 256-byte boundaries."""
-
-    data: Array = field(default_factory=lambda: np.zeros(0, np.uint8))
-    valid: Array = field(default_factory=lambda: np.zeros(0, np.bool_))
-    places: list[tuple[int, Array]] = field(default_factory=list[tuple[int, Array]])
-
-    def add(self, array: Array) -> int:
-        """Put an array in memory; return its address."""
-        start = len(self.data) + _GUARD
-        size = -(-array.nbytes // _GUARD) * _GUARD
-        self.data = np.concatenate([self.data, np.zeros(_GUARD + size, np.uint8)])
-        self.valid = np.concatenate([self.valid, np.zeros(_GUARD + size, np.bool_)])
-        self.data[start : start + array.nbytes] = array.view(np.uint8).ravel()
-        self.valid[start : start + array.nbytes] = True
-        self.places.append((start, array))
-        return _GLOBAL_BASE + start
-
-    def copy_back(self) -> None:
-        """Write memory back to the arrays."""
-        for start, array in self.places:
-            held = self.data[start : start + array.nbytes]
-            array[...] = held.view(array.dtype).reshape(array.shape)
-
-    def read(self, addresses: Array, count: int, dtype: np.dtype[Any], active: Array) -> Array:
-        """Return `count` elements from each active thread's address; zeros elsewhere."""
-        places = self._places(addresses, count * dtype.itemsize, active)
-        found = self.data[np.where(active[:, None], places, 0)]
-        found[~active] = 0
-        return np.ascontiguousarray(found).view(dtype)
-
-    def write(self, addresses: Array, values: Array, active: Array) -> None:
-        """Write each active thread's vector, threads in order."""
-        data = np.ascontiguousarray(values).view(np.uint8).reshape(len(values), -1)
-        places = self._places(addresses, data.shape[1], active)
-        self.data[places[active]] = data[active]
-
-    def _places(self, addresses: Array, size: int, active: Array) -> Array:
-        assert np.all(addresses[active] % size == 0), "misaligned access of global memory"
-        places = (addresses - _GLOBAL_BASE)[:, None] + np.arange(size)
-        inside = (places >= 0) & (places < len(self.data))
-        assert np.all(inside[active]), "wild pointer"
-        assert np.all(self.valid[places[active]]), "out of bounds"
-        return places
-
-
-@dataclass
-class Shared:
-    """Shared memory, and who touched each byte since the last barrier (-1: nobody, -2: several)."""
-
-    size: int
-    threads: int
-
-    def __post_init__(self) -> None:
-        self.data = np.full(self.size, 0xA5, np.uint8)
-        self.written = np.zeros(self.size, np.bool_)
-        self.barrier()
-
-    def barrier(self, warps: bool = False) -> None:
-        """Forget accesses: all of them, or those that only one warp made."""
-        if warps:
-            # What one warp touched, its own threads may now touch.
-            self.writer = np.where(self.writer >= 0, -3 - self.writer // 32, self.writer)
-            self.reader = np.where(self.reader >= 0, -3 - self.reader // 32, self.reader)
-            return
-        self.writer = np.full(self.size, -1)
-        self.reader = np.full(self.size, -1)
-
-    def _conflict(self, owner: Array, places: Array, thread: int) -> bool:
-        held = owner[places]
-        mine = (held == -1) | (held == thread) | (held == -3 - thread // 32)
-        return not bool(np.all(mine))
-
-    def read(self, addresses: Array, size: int, active: Array) -> Array:
-        """Return `size` bytes from each active thread's address."""
-        found = np.zeros((self.threads, size), np.uint8)
-        for thread in np.flatnonzero(active):
-            places = self._places(int(addresses[thread]), size)
-            assert np.all(self.written[places]), "shared memory read before it was written"
-            assert not self._conflict(self.writer, places, thread), "race: read of a fresh write"
-            held = self.reader[places]
-            self.reader[places] = np.where((held == -1) | (held == thread), thread, -2)
-            found[thread] = self.data[places]
-        return found
-
-    def write(self, addresses: Array, data: Array, active: Array) -> None:
-        """Write each active thread's bytes."""
-        for thread in np.flatnonzero(active):
-            places = self._places(int(addresses[thread]), data.shape[1])
-            assert not self._conflict(self.writer, places, thread), "race: two writers"
-            assert not self._conflict(self.reader, places, thread), "race: write under a reader"
-            self.writer[places] = thread
-            self.written[places] = True
-            self.data[places] = data[thread]
-
-    def _places(self, address: int, size: int) -> Array:
-        assert address % size == 0, "misaligned access of shared memory"
-        assert 0 <= address <= self.size - size, "shared memory out of bounds"
-        return np.arange(address, address + size)
+from tests.targets.gpu import nvvm_intrinsics
+from tests.targets.gpu.thread_memory import Global, Shared, dtype_of
+from tests.transforms.arith_evaluator import Array, evaluate
 
 
 class Threads:
@@ -190,26 +73,30 @@ class Threads:
     def op(self, op: Any, name: str, operands: list[Any]) -> Sequence[Any]:
         """Run one op; return its results."""
         if name in _HANDLERS:
-            made = _HANDLERS[name](self, op, *operands)
-            return made if isinstance(made, list) else [made] if made is not None else []
+            made: Any = _HANDLERS[name](self, op, *operands)
+            several: list[Any] = [made]
+            if isinstance(made, list):
+                several = made
+            return several if made is not None else []
         dialect = name.partition(".")[0]
         if dialect in ("arith", "math"):
             return [self._elementwise(op, name, operands)]
         raise AssertionError(f"no handler for {name}")
 
-    def _elementwise(self, op: Any, name: str, operands: list[Any]) -> Any:
+    def _elementwise(self, op: Any, name: str, operands: list[Array]) -> Any:
         if name == "arith.constant":
             return self._constant(op)
         if name == "arith.select":
             condition, yes, no = operands
-            return np.where(condition[:, None] if condition.ndim < yes.ndim else condition, yes, no)
+            return _merge(condition, yes, no) if condition.ndim < 2 else np.where(condition, yes, no)
         return evaluate(op, operands)
 
     def _constant(self, op: Any) -> Array:
         type_ = op.result.type
         value = op.operation.attributes["value"]
         if isinstance(value, ir.DenseElementsAttr) and not value.is_splat:
-            row = np.array([value[i] for i in range(len(value))], dtype_of(type_))
+            numbers: Any = value
+            row = np.array([numbers[i] for i in range(len(numbers))], dtype_of(type_))
             return np.broadcast_to(row, (self.count, len(row)))
         one = evaluate(op, [])
         shape = (self.count, type_.shape[0]) if isinstance(type_, ir.VectorType) else (self.count,)
@@ -219,12 +106,12 @@ class Threads:
 # Vectors and addresses.
 
 
-def _vector_type(op: Any) -> ir.VectorType:
+def _result_type(op: Any) -> Any:
     return op.operation.results[0].type
 
 
 def _broadcast(t: Threads, op: Any, scalar: Array) -> Array:
-    return np.broadcast_to(scalar[:, None], (t.count, _vector_type(op).shape[0]))
+    return np.broadcast_to(scalar[:, None], (t.count, _result_type(op).shape[0]))
 
 
 def _shuffle(t: Threads, op: Any, a: Array, b: Array) -> Array:
@@ -245,7 +132,7 @@ def _slice(t: Threads, op: Any, source: Array) -> Array:
 
 
 def _bitcast(t: Threads, op: Any, source: Array) -> Array:
-    return np.ascontiguousarray(source).view(dtype_of(_vector_type(op)))
+    return np.ascontiguousarray(source).view(dtype_of(_result_type(op)))
 
 
 def _gep(t: Threads, op: Any, base: Array, *indices: Array) -> Array:
@@ -263,7 +150,7 @@ def _is_shared(value: ir.Value) -> bool:
 
 
 def _load(t: Threads, op: Any, address: Array) -> Array:
-    type_ = _vector_type(op)
+    type_ = _result_type(op)
     dtype = dtype_of(type_)
     count = type_.shape[0] if isinstance(type_, ir.VectorType) else 1
     if _is_shared(op.operation.operands[0]):
@@ -283,6 +170,32 @@ def _store(t: Threads, op: Any, value: Array, address: Array) -> None:
         t.shared.write(address, _bytes(value), t.active)
     else:
         t.memory.write(address, value.reshape(t.count, -1), t.active)
+
+
+def _from_elements(t: Threads, op: Any, *parts: Array) -> Array:
+    return np.stack(parts, axis=1)
+
+
+def _to_elements(t: Threads, op: Any, whole: Array) -> list[Array]:
+    return [whole[:, i] for i in range(whole.shape[1])]
+
+
+def _same_bits(t: Threads, op: Any, value: Array) -> Array:
+    return value
+
+
+def _zeros(t: Threads, op: Any) -> Array:
+    type_ = _result_type(op)
+    shape = (t.count, type_.shape[0]) if isinstance(type_, ir.VectorType) else (t.count,)
+    return np.zeros(shape, np.int64)
+
+
+def _extractvalue(t: Threads, op: Any, struct: nvvm_intrinsics.Struct) -> Any:
+    return struct[op.operation.attributes["position"][0]]
+
+
+def _nothing(t: Threads, op: Any, *_: Array) -> None:
+    return None
 
 
 # Control flow.
@@ -391,7 +304,7 @@ def _each_thread(
     """Update memory thread by thread; return the old values, 0 where a thread does not act."""
     old = np.zeros_like(value)
     active = _guarded(t, op)
-    for thread in np.flatnonzero(active):
+    for thread in np.flatnonzero(active).tolist():
         alone = np.arange(t.count) == thread
         old[thread] = t.memory.read(address, 1, value.dtype, alone)[thread, 0]
         new = np.array(value)
@@ -415,251 +328,24 @@ def _ptx_cas(t: Threads, op: Any, address: Array, compare: Array, value: Array, 
     )
 
 
-# Intrinsics.
-
-
-def _intrinsic(t: Threads, op: Any, *arguments: Array) -> Any:
-    name = ir.StringAttr(op.operation.attributes["intrin"]).value.removeprefix("llvm.nvvm.")
-    for pattern, handler in _INTRINSICS:
-        if found := re.fullmatch(pattern, name):
-            return handler(t, op, found, *arguments)
-    raise AssertionError(f"no intrinsic {name}")
-
-
-def _special(t: Threads, op: Any, found: re.Match[str]) -> Array:
-    register, axis = found[1], "xyz".index(found[2])
-    if register == "tid":
-        return np.arange(t.count, dtype=np.int32)
-    number = t.program[axis] if register == "ctaid" else t.grid[axis]
-    return np.full(t.count, number, np.int32)
-
-
-def _lanes(t: Threads, values: Array, lane: Array) -> Array:
-    """Return the value of the lane asked for, in each thread's own warp."""
-    assert t.active.all(), "a shuffle needs all lanes"
-    own = np.arange(t.count)
-    return values[(own & ~31) | (lane & 31)]
-
-
-def _shfl(t: Threads, op: Any, found: re.Match[str], mask: Array, value: Array, lane: Array,
-          last: Array) -> Array:  # fmt: skip
-    assert np.all(mask == -1)
-    assert np.all(last == 31)
-    asked = (np.arange(t.count) ^ lane) if found[1] == "bfly" else lane
-    return _lanes(t, value, asked)
-
-
-def _barrier(t: Threads, op: Any, found: re.Match[str], *_: Array) -> None:
-    assert t.active.all(), "a barrier under a divergent condition"
-    t.shared.barrier()
-
-
-def _warp_barrier(t: Threads, op: Any, found: re.Match[str], *_: Array) -> None:
-    t.shared.barrier(warps=True)
-
-
-def _cp_async(
-    t: Threads, op: Any, found: re.Match[str], to: Array, source: Array, *size: Array
-) -> None:
-    count = int(found[1])
-    active = t.active
-    reads = active & (size[0] == count) if size else active
-    assert not size or np.all((size[0] == count) | (size[0] == 0))
-    data = t.memory.read(source, count, np.dtype(np.uint8), reads)
-    t.copies.append(lambda: t.shared.write(to, data, active))
-
-
-def _commit(t: Threads, op: Any, found: re.Match[str]) -> None:
-    t.groups.append(t.copies)
-    t.copies = []
-
-
-def _wait(t: Threads, op: Any, found: re.Match[str], pending: Array) -> None:
-    while len(t.groups) > pending[0]:
-        for copy in t.groups.pop(0):
-            copy()
-
-
-def _ldmatrix(t: Threads, op: Any, found: re.Match[str], address: Array) -> Any:
-    """Matrix i: rows at the addresses of lanes 8 i to 8 i + 7; lane l gets row l / 4, pair l % 4."""
-    count, turned = int(found[1]), found[2] is not None
-    words: list[Array] = []
-    lane = np.arange(t.count) & 31
-    warp = np.arange(t.count) & ~31
-    for i in range(count):
-        rows = warp[:, None] + 8 * i + np.arange(8)
-        firsts = np.zeros(t.count, np.bool_)
-        firsts[rows.ravel()] = True
-        data = t.shared.read(address, 16, firsts).view(np.uint16)
-        matrix = data[rows]
-        if turned:
-            matrix = matrix.transpose(0, 2, 1)
-        pair = matrix[np.arange(t.count), lane // 4].reshape(t.count, 4, 2)
-        chosen = pair[np.arange(t.count), lane % 4]
-        words.append(np.ascontiguousarray(chosen).view(np.int32)[:, 0])
-    return words[0] if count == 1 else _Struct(words)
-
-
-def _stmatrix(t: Threads, op: Any, found: re.Match[str], address: Array, *words: Array) -> None:
-    turned = found[2] is not None
-    for i, word in enumerate(words):
-        pairs = np.ascontiguousarray(word[:, None]).view(np.uint16).reshape(-1, 8, 4, 2)
-        matrix = pairs.reshape(-1, 8, 8)
-        if turned:
-            matrix = matrix.transpose(0, 2, 1)
-        data = np.zeros((t.count, 8), np.uint16)
-        rows = np.arange(t.count).reshape(-1, 32)[:, 8 * i : 8 * i + 8]
-        data[rows] = matrix
-        firsts = np.zeros(t.count, np.bool_)
-        firsts[rows.ravel()] = True
-        t.shared.write(address, _bytes(data), firsts)
-
-
-class _Struct(tuple[Any, ...]):
-    """What an intrinsic with several results returns."""
-
-    def __new__(cls, parts: Sequence[Any]) -> _Struct:
-        return super().__new__(cls, parts)
-
-
-_MMA_TYPES: dict[str, np.dtype[Any]] = {
-    "f16": np.dtype(np.float16),
-    "bf16": np.dtype(ml_dtypes.bfloat16),
-    "tf32": np.dtype(np.float32),
-    "f64": np.dtype(np.float64),
-    "s8": np.dtype(np.int8),
-    "u8": np.dtype(np.uint8),
-    "e4m3": np.dtype(ml_dtypes.float8_e4m3fn),
-    "e5m2": np.dtype(ml_dtypes.float8_e5m2),
-}
-
-
-def _mma(t: Threads, op: Any, found: re.Match[str], *arguments: Array) -> Any:
-    m, n, k = (int(found[i]) for i in (1, 2, 3))
-    types = found[4].split(".")
-    if types[0] == "f32":
-        types = types[1:-1] or ["f16"]
-    elif types == ["f16", "f16"]:
-        types = ["f16"]
-    left, right = _MMA_TYPES[types[0]], _MMA_TYPES[types[-1]]
-    warps = t.count // 32
-    per_word = max(1, 4 // left.itemsize)
-    a_words, b_words = m * k // 32 // per_word, k * n // 32 // per_word
-    a = _fragment(arguments[:a_words], left, warps)
-    b = _fragment(arguments[a_words : a_words + b_words], right, warps)
-    sums = arguments[a_words + b_words :]
-    halves = sums[0].ndim == 2
-    c = np.concatenate(sums, axis=1) if halves else np.stack(sums, axis=1)
-    c = c.reshape(warps, 32, -1)
-    lane = np.arange(32)
-    group, place = lane // 4, lane % 4
-    whole_a = np.zeros((warps, m, k))
-    whole_b = np.zeros((warps, k, n))
-    tall = 2 if m == 16 else 1
-    for i in range(a.shape[2]):
-        word, e = divmod(i, per_word)
-        rows = group + 8 * (word % tall)
-        whole_a[:, rows, per_word * place + e + 4 * per_word * (word // tall)] = a[:, :, i]
-    for i in range(b.shape[2]):
-        word, e = divmod(i, per_word)
-        whole_b[:, per_word * place + e + 4 * per_word * word, group] = b[:, :, i]
-    total = whole_a @ whole_b
-    out = [
-        c[:, :, i] + total[:, group + 8 * (i // 2), 2 * place + i % 2] for i in range(c.shape[2])
-    ]
-    parts = [part.astype(c.dtype).ravel() for part in out]
-    if halves:
-        parts = [np.stack(parts[i : i + 2], axis=1) for i in range(0, len(parts), 2)]
-    return _Struct(parts)
-
-
-def _fragment(words: Sequence[Array], dtype: np.dtype[Any], warps: int) -> Array:
-    """Return a fragment's elements, (warp, lane, element)."""
-    whole = np.stack([np.ascontiguousarray(w).reshape(len(w), -1) for w in words], axis=1)
-    flat = np.ascontiguousarray(whole.reshape(len(words[0]), -1))
-    return flat.view(dtype).astype(np.float64).reshape(warps, 32, -1)
-
-
-def _tf32(t: Threads, op: Any, found: re.Match[str], x: Array) -> Array:
-    return (x.view(np.int32) + 0x1000) & ~0x1FFF
-
-
-def _to_fp8(t: Threads, op: Any, found: re.Match[str], *x: Array) -> Array:
-    dtype = _MMA_TYPES[found[2]]
-    parts = [x[0][:, 0], x[0][:, 1]] if found[1] == "f16x2" else [x[1], x[0]]
-    codes = np.stack([cast(p, dtype) for p in parts], axis=1)
-    return np.ascontiguousarray(codes).view(np.int16)[:, 0]
-
-
-def _from_fp8(t: Threads, op: Any, found: re.Match[str], x: Array) -> Array:
-    return x[:, None].view(_MMA_TYPES[found[1]]).astype(np.float16)
-
-
-def _to_integer(t: Threads, op: Any, found: re.Match[str], x: Array) -> Array:
-    signed = "u" not in found[0]
-    to = np.dtype(np.int64 if found[0].count("l") == 2 else np.int32)
-    made = cast(x, to, signed)
-    if found[0] in ("f2i.rz", "f2ui.rz"):
-        return made
-    return np.where(np.isnan(x), np.array(-(2 ** (8 * to.itemsize - 1)), to), made)
-
-
-def _function(name: str) -> Callable[..., Array]:
-    table: dict[str, Callable[[Array], Any]] = {
-        "ex2": np.exp2,
-        "lg2": np.log2,
-        "rsqrt": lambda x: 1 / np.sqrt(x),
-        "sin": np.sin,
-        "cos": np.cos,
-        "tanh": np.tanh,
-    }
-    return lambda t, op, found, x: np.asarray(table[name](x)).astype(x.dtype)
-
-
-_INTRINSICS: list[tuple[str, Callable[..., Any]]] = [
-    (r"read\.ptx\.sreg\.(tid|ctaid|nctaid)\.([xyz])", _special),
-    (r"shfl\.sync\.(bfly|idx)\.i32", _shfl),
-    (r"barrier\.cta\.sync\.aligned\.all", _barrier),
-    (r"bar\.warp\.sync", _warp_barrier),
-    (r"cp\.async\.c[ag]\.shared\.global\.(\d+)(?:\.s)?", _cp_async),
-    (r"cp\.async\.commit\.group", _commit),
-    (r"cp\.async\.wait\.group", _wait),
-    (r"ldmatrix\.sync\.aligned\.m8n8\.x(\d)(\.trans)?\.b16", _ldmatrix),
-    (r"stmatrix\.sync\.aligned\.m8n8\.x(\d)(\.trans)?\.b16", _stmatrix),
-    (r"mma\.m(\d+)n(\d+)k(\d+)\.row\.col\.(.*)", _mma),
-    (r"f2tf32\.rna", _tf32),
-    (r"(ff|f16x2)\.to\.(e4m3|e5m2)x2\.rn", _to_fp8),
-    (r"(e4m3|e5m2)x2\.to\.f16x2\.rn", _from_fp8),
-    (r"[fd]2u?(?:i|ll)\.rz", _to_integer),
-    *(
-        (rf"{name}\.approx(?:\.f)?", _function(name))
-        for name in ("ex2", "lg2", "rsqrt", "sin", "cos", "tanh")
-    ),
-]
-
 _HANDLERS: dict[str, Callable[..., Any]] = {
     "vector.broadcast": _broadcast,
     "vector.shuffle": _shuffle,
     "vector.extract": _extract,
     "vector.extract_strided_slice": _slice,
     "vector.bitcast": _bitcast,
-    "vector.from_elements": lambda t, op, *parts: np.stack(parts, axis=1),
-    "vector.to_elements": lambda t, op, whole: [whole[:, i] for i in range(whole.shape[1])],
+    "vector.from_elements": _from_elements,
+    "vector.to_elements": _to_elements,
     "llvm.getelementptr": _gep,
     "llvm.load": _load,
     "llvm.store": _store,
-    "llvm.ptrtoint": lambda t, op, x: x,
-    "llvm.inttoptr": lambda t, op, x: x,
-    "llvm.mlir.zero": lambda t, op: np.zeros(
-        (t.count, _vector_type(op).shape[0])
-        if isinstance(_vector_type(op), ir.VectorType)
-        else t.count,
-        np.int64,
-    ),
-    "llvm.mlir.addressof": lambda t, op: np.zeros(t.count, np.int64),
-    "llvm.extractvalue": lambda t, op, struct: struct[op.operation.attributes["position"][0]],
-    "llvm.intr.assume": lambda t, op, condition: None,
-    "llvm.call_intrinsic": _intrinsic,
+    "llvm.ptrtoint": _same_bits,
+    "llvm.inttoptr": _same_bits,
+    "llvm.mlir.zero": _zeros,
+    "llvm.mlir.addressof": _zeros,
+    "llvm.extractvalue": _extractvalue,
+    "llvm.intr.assume": _nothing,
+    "llvm.call_intrinsic": nvvm_intrinsics.call,
     "scf.for": _for,
     "scf.if": _if,
     "scf.while": _while,
