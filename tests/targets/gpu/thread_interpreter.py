@@ -8,7 +8,7 @@ Memory is `thread_memory`'s, instructions on matrices and between lanes are `nvv
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from mlir import ir
@@ -74,10 +74,8 @@ class Threads:
         """Run one op; return its results."""
         if name in _HANDLERS:
             made: Any = _HANDLERS[name](self, op, *operands)
-            several: list[Any] = [made]
-            if isinstance(made, list):
-                several = made
-            return several if made is not None else []
+            # Most ops have one result, some a list of them, some none.
+            return [] if made is None else cast("Any", made if type(made) is list else [made])
         dialect = name.partition(".")[0]
         if dialect in ("arith", "math"):
             return [self._elementwise(op, name, operands)]
@@ -88,7 +86,9 @@ class Threads:
             return self._constant(op)
         if name == "arith.select":
             condition, yes, no = operands
-            return _merge(condition, yes, no) if condition.ndim < 2 else np.where(condition, yes, no)
+            return (
+                _merge(condition, yes, no) if condition.ndim < 2 else np.where(condition, yes, no)
+            )
         return evaluate(op, operands)
 
     def _constant(self, op: Any) -> Array:
