@@ -48,11 +48,11 @@ def promote_floats(module: ir.Module, native: frozenset[str] = frozenset({"f32",
     Args:
         module: What to change.
         native: Names of the float types that the target computes in, "f32" among them. Functions
-            such as exp are computed in f32 and f64 on any target.
+            such as exp, and remainders, are computed in f32 and f64 on any target.
     """
     for op in list(operations(module.operation)):
         name = op.operation.name
-        is_function = name.startswith("math.") and name not in EVERYWHERE
+        is_function = name == "arith.remf" or (name.startswith("math.") and name not in EVERYWHERE)
         if name not in _COMPUTING and not name.startswith("math."):
             continue
         small = _small_type(op, _FUNCTIONS if is_function else native)

@@ -128,6 +128,12 @@ def test_native_types_and_moves_stay() -> None:
     assert op_names(module) == ["arith.select"]
 
 
+@pytest.mark.parametrize("text", [unary("math.exp", "f16"), binary("arith.remf", "f16")])
+def test_functions_are_computed_in_f32_whatever_is_native(text: str) -> None:
+    names = op_names(promoted(text, frozenset({"f16", "f32"})))
+    assert {"arith.extf", "tile.cast"} < set(names)
+
+
 def test_math_is_promoted_too() -> None:
     names = op_names(promoted(unary("math.exp", "bf16")))
     assert names == ["arith.extf", "math.exp", "tile.cast"]
