@@ -6,9 +6,9 @@
 that reductions and scans combine with. Constexprs are gone. Every op carries the author's place.
 
 Whatever goes wrong while the author's code runs is shown at the innermost expression of the
-author's, with the calls that led there: a `KernelError` of the language, a name that is not defined,
-a variable that run-time control flow left without a value, any other Python exception. What goes
-wrong in this package is a `CompilerBug`.
+author's, with the calls that led there: a `KernelError` of the language, a name that is not
+defined, a variable that run-time control flow left without a value, any other Python exception.
+What goes wrong in this package is a `CompilerBug`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tiledsl.dtypes import parse_dtype, pointer_type, unwrap
 from tiledsl.language.builder import Builder, current, is_tracing, tracing
 from tiledsl.language.positions import Place, is_library_file, places_of
 from tiledsl.language.types import to_ir
-from tiledsl.language.value import Value, constant
+from tiledsl.language.value import Value, constant, describe
 from tiledsl.specialize import DIVISOR, ArgType
 from tiledsl.targets.target import Options
 from tiledsl.tuples import nested
@@ -67,7 +67,7 @@ def trace(
         try:
             with tracing(builder):
                 _run(kernel, _arguments(function, signature), constexprs)
-                builder.create("func.return", [], [])
+                _finish(builder, _definition(kernel))
         finally:
             builder.finish()
         contracts.check(module, contracts.TILE)
@@ -114,6 +114,12 @@ def _declare(
         op.regions[0], types, [location] * len(types)
     )
     return op, block
+
+
+def _finish(builder: Builder, span: Span) -> None:
+    cast("Any", ir.Operation).create(
+        "func.return", loc=span.location(context()), ip=builder.region.ip
+    )
 
 
 def _definition(kernel: FunctionType) -> Span:
@@ -170,7 +176,7 @@ def _run(
         result = rewritten(kernel)(**nested({**values, **plain}))
         if result is not None:
             raise KernelError(
-                f"expected kernel `{kernel.__name__}` to return nothing, found {result!r}",
+                f"expected kernel `{kernel.__name__}` to return nothing, found {describe(result)}",
                 _definition(kernel),
                 hint="store results through a pointer",
             )

@@ -33,20 +33,23 @@ def call(function: Any, /, *args: Any, **kwargs: Any) -> Any:
     if isinstance(function, MethodType) and isinstance(function.__func__, FunctionType):
         return prepared(function.__func__, (function.__self__, *args), kwargs)
     if isinstance(function, functools.partial):
-        partial: Any = cast("object", function)
-        return call(partial.func, *partial.args, *args, **{**partial.keywords, **kwargs})
+        return _call_partial(cast("Any", function), args, kwargs)
     if isinstance(function, type | BuiltinType):
         replacement = _replacement(function)
         if replacement is not None:
             return replacement(*args, **kwargs)
         return function(*map(_callback, args), **{k: _callback(v) for k, v in kwargs.items()})
-    method = vars(type(function)).get("__call__")
+    method = inspect.getattr_static(type(function), "__call__", None)
     if isinstance(method, FunctionType) and not _is_library(method.__code__):
         return prepared(method, (function, *args), kwargs)
     return function(*args, **kwargs)
 
 
 BuiltinType = type(len)
+
+
+def _call_partial(partial: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    return call(partial.func, *partial.args, *args, **{**partial.keywords, **kwargs})
 
 
 def prepared(function: FunctionType, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:

@@ -7,9 +7,10 @@ is no argument after all; one that changed must have kept its type. Some things 
 
 - A number before the loop takes its own type (int32, float32) first, then that of the same kind
   that a trip gives it.
-- A number *inside* a container is a constant of the kernel until a trip changes it, and so are
-  the contents of a container that the body only reads.
-- What a `return` inside the loop gives has no value before; it is carried as zeros that nobody sees.
+- A number *inside* a container is a constant of the kernel until a trip changes it; so is what
+  a container holds that the body only reads.
+- What a `return` inside the loop gives has no value before; it is carried as zeros that nobody
+  sees.
 """
 
 from __future__ import annotations

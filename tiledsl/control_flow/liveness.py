@@ -66,7 +66,14 @@ def analyze(function: ast.FunctionDef) -> Liveness:
         name for node in _own_nodes(function) if isinstance(node, ast.Global) for name in node.names
     )
     result = Liveness(shared=shared, outside=outside)
-    _Analysis(result, captured | shared).block(function.body, frozenset())
+    # What is captured may be read whenever a function is called; what is `nonlocal`, by others.
+    elsewhere = frozenset(
+        name
+        for node in _own_nodes(function)
+        if isinstance(node, ast.Nonlocal)
+        for name in node.names
+    )
+    _Analysis(result, captured | shared | elsewhere).block(function.body, frozenset())
     return result
 
 

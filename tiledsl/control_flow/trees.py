@@ -1,9 +1,9 @@
 """Values inside Python containers: what a variable of a kernel may hold.
 
 A *leaf* is a run-time `Value` or a number. A *node* is a list, tuple, dict, dataclass or object of
-an author's class, whose children are walked. Anything else is *static*: the same object, or an equal
-one, before and after. A *container* is a node that can be changed in place (list, dict, object): it
-may be known under several names, so it is compared and updated in place, once.
+an author's class, whose children are walked. Anything else is *static*: the same object, or an
+equal one, before and after. A *container* is a node that can be changed in place (list, dict,
+object): it may be known under several names, so it is compared and updated in place, once.
 """
 
 from __future__ import annotations

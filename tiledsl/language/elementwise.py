@@ -31,8 +31,13 @@ _UNSIGNED = {"==": 0, "!=": 1, "<": 6, "<=": 7, ">": 8, ">=": 9}
 _FLOAT = {"==": 1, ">": 2, ">=": 3, "<": 4, "<=": 5, "!=": 13}
 
 
-def _pair(left: Operand, right: Operand, sign: str) -> tuple[Value, Value]:
-    """Return two operands of one type and one shape."""
+def _pair(left: Operand, right: Operand, sign: str, kind: str = "numbers") -> tuple[Value, Value]:
+    """Return two operands of one type and one shape, which are no pointers."""
+    for operand in (left, right):
+        if _is_pointer(operand):
+            raise KernelError(
+                f"expected operands of `{sign}` that are {kind}, found {describe(operand)}"
+            )
     return operand_pair(left, right, f"`{sign}`")
 
 
@@ -49,8 +54,6 @@ def _reject(sign: str, value: Value, hint: str | None = None) -> KernelError:
 
 def _arithmetic(sign: str, integer: str, floating: str, left: Operand, right: Operand) -> Value:
     a, b = _pair(left, right, sign)
-    if a.dtype.is_ptr():
-        raise _reject(sign, a)
     if a.dtype.is_floating():
         return upstream(floating, a, b, attributes={"fastmath": current().float_flags})
     return upstream(integer, a, b)
@@ -108,11 +111,9 @@ def _or_if_bool(name: str, left: Operand, right: Operand, logical: str) -> str:
 
 def truediv(left: Operand, right: Operand) -> Value:
     """Return left / right in the float type that JAX gives: integers divide in float32."""
-    a, b = promote_values(left, right, "`/`")
-    if a.dtype.is_ptr():
-        raise _reject("/", a)
+    a, b = _pair(left, right, "/")
     dtype = to_inexact(a.dtype)
-    a, b = broadcast_values(casts.to(a, dtype), casts.to(b, dtype), what="`/`")
+    a, b = casts.to(a, dtype), casts.to(b, dtype)
     return upstream("arith.divf", a, b, attributes={"fastmath": current().function_flags})
 
 
@@ -139,8 +140,8 @@ def _division_pair(left: Operand, right: Operand, sign: str) -> tuple[Value, Val
     if is_number(divisor) and divisor == 0 and not _has_float(left, right):
         raise KernelError(f"expected a divisor other than 0, found {describe(left)} {sign} 0")
     a, b = _pair(left, right, sign)
-    if a.dtype.is_ptr() or a.dtype.is_bool():
-        raise _reject(sign, a, None if a.dtype.is_ptr() else "convert them, as x.to(tile.int32)")
+    if a.dtype.is_bool():
+        raise _reject(sign, a, "convert them, as x.to(tile.int32)")
     return a, b
 
 
@@ -255,8 +256,8 @@ def absolute(value: Value) -> Value:
 
 
 def _bitwise(sign: str, name: str, left: Operand, right: Operand) -> Value:
-    a, b = _pair(left, right, sign)
-    if a.dtype.is_floating() or a.dtype.is_ptr():
+    a, b = _pair(left, right, sign, "integers or bools")
+    if a.dtype.is_floating():
         raise KernelError(
             f"expected operands of `{sign}` that are integers or bools, found {describe(a)}"
         )
@@ -290,7 +291,7 @@ def invert(value: Value) -> Value:
 
 def _shift_pair(left: Operand, right: Operand, sign: str) -> tuple[Value, Value, int | None]:
     """Return both operands, and the count where it is known at compile time."""
-    a, b = _pair(left, right, sign)
+    a, b = _pair(left, right, sign, "integers")
     if not a.dtype.is_int():
         hint = "convert them, as x.to(tile.int32)" if a.dtype.is_bool() else None
         raise KernelError(

@@ -220,8 +220,8 @@ def _broadcast_hint(values: Sequence[Value]) -> str | None:
     for i in (1, 0):
         value, other = values[i], values[1 - i]
         widened = (*value.shape, 1)
-        if value.ndim == 1 and broadcast_shapes(widened, other.shape) is not None:
-            name = _operand_text(i) or "the operand"
+        name = _operand_text(i)
+        if name and value.ndim == 1 < other.ndim and broadcast_shapes(widened, other.shape):
             return f"{name}[:, None] has shape {widened}"
     return None
 

@@ -83,8 +83,11 @@ def places_of(traceback: TracebackType | None) -> list[Place]:
 
 
 def _function_name(code: CodeType) -> str:
-    name = code.co_qualname.rpartition("<locals>.")[2]
-    return name.removesuffix("." + code.co_name) if code.co_name in _COMPREHENSIONS else name
+    """Return a function's name as its class and itself; a comprehension's is that around it."""
+    name = code.co_qualname
+    while name.endswith(_COMPREHENSIONS):
+        name = name.rpartition(".<locals>.")[0]
+    return name.rpartition("<locals>.")[2]
 
 
 _spans: dict[int, tuple[CodeType, list[Span]]] = {}

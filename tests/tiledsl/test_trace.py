@@ -1,0 +1,502 @@
+"""The front end's seam: the module of a kernel, its locations, and every message with its carets."""
+
+from __future__ import annotations
+
+import linecache
+import textwrap
+from typing import Any
+
+import pytest
+from mlir import ir
+
+from tiledsl.dialects import contracts
+from tiledsl.dialects.diagnostics import CompilerBug, KernelError, Span
+from tiledsl.specialize import parse_signature
+from tiledsl.targets.target import Options
+from tiledsl.trace import trace
+
+HEAD = "import tiledsl as tile\n"
+
+
+def kernel_of(source: str, name: str = "kernel") -> Any:
+    """Return the function of a source text that stands in a file `kernel.py`, tile imported."""
+    text = HEAD + textwrap.dedent(source).strip() + "\n"
+    linecache.cache["kernel.py"] = (len(text), None, text.splitlines(True), "kernel.py")
+    space: dict[str, Any] = {}
+    exec(compile(text, "kernel.py", "exec"), space)
+    return space[name]
+
+
+def traced(
+    source: str, signature: dict[str, str], options: Options | None = None, **constexprs: object
+) -> ir.Module:
+    return trace(kernel_of(source), parse_signature(signature), constexprs, options or Options())
+
+
+def failure(source: str, signature: dict[str, str] | None = None, **constexprs: object) -> str:
+    with pytest.raises(KernelError) as found:
+        traced(source, signature or {"x": "*fp32:16", "n": "i32"}, None, **constexprs)
+    return str(found.value)
+
+
+def test_a_kernel_is_a_function_with_named_arguments() -> None:
+    module = traced(
+        """
+        def kernel(x, n, flag, BLOCK, u):
+            i = tile.program_id(0) * BLOCK + tile.arange(0, BLOCK)
+            tile.store(x + i, tile.load(x + i, mask=i < n), mask=i < n)
+        """,
+        {"x": "*fp32:16", "n": "i32:16", "flag": "i1", "u": "u64"},
+        Options(num_warps=8, num_stages=2),
+        BLOCK=16,
+    )
+    head = str(module).splitlines()[1]
+    assert head == (
+        "  func.func @kernel(%arg0: !tile.ptr<f32> {tile.divisibility = 16 : i64, tile.name = "
+        '"x"}, %arg1: i32 {tile.divisibility = 16 : i64, tile.name = "n", tile.signed = true}, '
+        '%arg2: i1 {tile.name = "flag"}, %arg3: i64 {tile.name = "u", tile.signed = false}) '
+        "attributes {tile.num_stages = 2 : i64, tile.num_warps = 8 : i64} {"
+    )
+    assert str(module).count("arith.constant") == 1
+
+
+def test_an_argument_of_a_known_value_is_a_constant_of_its_type() -> None:
+    source = """
+        def kernel(out, n):
+            tile.store(out, n * 3 + (n == 1))
+        """
+    module = traced(source, {"out": "*i64", "n": "1"})
+    assert "arith.constant 1 : i32" in str(module)
+    assert "%arg1: i32" in str(module)
+
+
+def test_every_op_carries_its_expression() -> None:
+    module = traced(
+        """
+        def double(v):
+            return v + v
+
+        def kernel(x, n):
+            tile.store(x, double(tile.load(x)) * tile.load(x + n))
+        """,
+        {"x": "*fp32", "n": "i32"},
+    )
+    places: dict[str, list[tuple[int, int, int]]] = {}
+    for op in contracts.operations(module.operation):
+        span = Span.of(op.location)
+        assert span is not None
+        assert span.file == "kernel.py"
+        places.setdefault(op.operation.name, []).append((span.line, span.column, span.end_column))
+    assert places["tile.load"] == [(6, 26, 38), (6, 42, 58)]
+    assert places["arith.addf"] == [(3, 12, 17)]
+    assert places["tile.addptr"] == [(6, 52, 57)]
+    assert places["arith.mulf"] == [(6, 19, 58)]
+    add = next(
+        o for o in contracts.operations(module.operation) if o.operation.name == "arith.addf"
+    )
+    assert add.location.is_a_callsite()
+
+
+def test_columns_count_characters_not_bytes() -> None:
+    source = """
+        def kernel(x, n):
+            "äöü"; tile.arange(0, 4) + tile.arange(0, 8)
+        """
+    assert failure(source) == (
+        "expected operands of `+` to broadcast, found (4,) and (8,)\n"
+        "   --> kernel.py:3:12\n"
+        "    |\n"
+        '  3 |     "äöü"; tile.arange(0, 4) + tile.arange(0, 8)\n'
+        "    |            ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^"
+    )
+
+
+def test_shapes_that_do_not_broadcast_are_shown_with_a_hint() -> None:
+    assert failure(
+        """
+        def kernel(x, n):
+            row = tile.arange(0, 16)
+            y = tile.zeros((16, 8)) + row
+        """
+    ) == (
+        "expected operands of `+` to broadcast, found (16, 8) and (16,)\n"
+        "   --> kernel.py:4:9\n"
+        "    |\n"
+        "  4 |     y = tile.zeros((16, 8)) + row\n"
+        "    |         ^^^^^^^^^^^^^^^^^^^^^^^^^\n"
+        "  hint: row[:, None] has shape (16, 1)"
+    )
+
+
+def test_the_calls_that_led_to_a_mistake_are_shown() -> None:
+    assert failure(
+        """
+        def inner(p):
+            return p * 2
+
+        def outer(p):
+            return [inner(q) for q in (p,)]
+
+        def kernel(x, n):
+            outer(x)
+        """
+    ) == (
+        "expected operands of `*` that are numbers, found pointer<float32> scalar\n"
+        "   --> kernel.py:3:12\n"
+        "    |\n"
+        "  3 |     return p * 2\n"
+        "    |            ^^^^^\n"
+        "  called from `outer`\n"
+        "   --> kernel.py:6:13\n"
+        "    |\n"
+        "  6 |     return [inner(q) for q in (p,)]\n"
+        "    |             ^^^^^^^^\n"
+        "  called from `kernel`\n"
+        "   --> kernel.py:9:5\n"
+        "    |\n"
+        "  9 |     outer(x)\n"
+        "    |     ^^^^^^^^"
+    )
+
+
+def test_undefined_names() -> None:
+    assert failure(
+        """
+        def kernel(x, n):
+            tile.store(x + lane, 1.0)
+        """
+    ) == (
+        "expected a defined name, found `lane`\n"
+        "   --> kernel.py:3:20\n"
+        "    |\n"
+        "  3 |     tile.store(x + lane, 1.0)\n"
+        "    |                    ^^^^"
+    )
+
+
+def test_variables_set_in_one_branch_only() -> None:
+    assert failure(
+        """
+        def kernel(x, n):
+            if n > 0:
+                y = n + 1
+            tile.store(x, y)
+        """
+    ) == (
+        "expected `y` to have a value: it is set on one side only of a run-time branch\n"
+        "   --> kernel.py:5:19\n"
+        "    |\n"
+        "  5 |     tile.store(x, y)\n"
+        "    |                   ^\n"
+        "  hint: give `y` a value of that type before"
+    )
+
+
+def test_variables_of_two_types_after_a_branch() -> None:
+    assert failure(
+        """
+        def kernel(x, n):
+            y = 1.5
+            if n > 0:
+                y = tile.arange(0, 4)
+            tile.store(x, y)
+        """
+    ) == (
+        "expected `y` to have one type after a run-time branch, found int32 tile of shape (4,) and "
+        "float32 scalar\n"
+        "   --> kernel.py:6:19\n"
+        "    |\n"
+        "  6 |     tile.store(x, y)\n"
+        "    |                   ^\n"
+        "  hint: give `y` a value of that type before"
+    )
+
+
+def test_variables_set_only_in_a_loop() -> None:
+    assert failure(
+        """
+        def kernel(x, n):
+            for i in range(n):
+                y = i
+            tile.store(x, y)
+        """
+    ) == (
+        "expected `y` to have a value: it is set only inside a run-time loop, which may make no "
+        "trip\n"
+        "   --> kernel.py:5:19\n"
+        "    |\n"
+        "  5 |     tile.store(x, y)\n"
+        "    |                   ^\n"
+        "  hint: give `y` a value of that type before"
+    )
+
+
+def test_variables_read_in_a_loop_before_they_are_set() -> None:
+    assert failure(
+        """
+        def kernel(x, n):
+            for i in range(n):
+                if i > 0:
+                    tile.store(x, last)
+                last = i
+        """
+    ) == (
+        "expected `last` to have a value: it has none before the run-time loop that sets it\n"
+        "   --> kernel.py:5:27\n"
+        "    |\n"
+        "  5 |             tile.store(x, last)\n"
+        "    |                           ^^^^\n"
+        "  hint: give `last` a value of that type before"
+    )
+
+
+def test_variables_that_change_type_in_a_loop() -> None:
+    assert failure(
+        """
+        def kernel(x, n):
+            acc = 0.0
+            for i in range(n):
+                acc += tile.arange(0, 4)
+            tile.store(x, acc)
+        """
+    ) == (
+        "expected `acc` to keep its type in a run-time loop, found float32 scalar before it and "
+        "float32 tile of shape (4,) after a trip\n"
+        "   --> kernel.py:4:14\n"
+        "    |\n"
+        "  4 |     for i in range(n):\n"
+        "    |              ^^^^^^^^\n"
+        "  hint: start it as tile.full((4,), 0.0, tile.float32)"
+    )
+
+
+def test_variables_never_set() -> None:
+    assert failure(
+        """
+        def kernel(x, n):
+            if False:
+                y = 1
+            tile.store(x, y)
+        """
+    ) == (
+        "expected `y` to have a value here, found none\n"
+        "   --> kernel.py:5:19\n"
+        "    |\n"
+        "  5 |     tile.store(x, y)\n"
+        "    |                   ^"
+    )
+
+
+def test_values_returned_of_two_types() -> None:
+    assert failure(
+        """
+        def picked(n):
+            if n > 0:
+                return 1.5
+            return tile.arange(0, 4)
+
+        def kernel(x, n):
+            tile.store(x, picked(n))
+        """
+    ).splitlines()[0] == (
+        "expected both sides of a run-time branch to return one type, found float32 scalar and "
+        "int32 tile of shape (4,)"
+    )
+
+
+def test_return_of_a_kernel() -> None:
+    assert failure(
+        """
+        def kernel(x, n):
+            return n
+        """
+    ) == (
+        "expected kernel `kernel` to return nothing, found int32 scalar\n"
+        "   --> kernel.py:2:1\n"
+        "    |\n"
+        "  2 | def kernel(x, n):\n"
+        "    | ^\n"
+        "  hint: store results through a pointer"
+    )
+
+
+def test_python_exceptions_of_the_authors_code() -> None:
+    assert failure(
+        """
+        def kernel(x, n):
+            [1, 2][5]
+        """
+    ) == (
+        "IndexError: list index out of range\n"
+        "   --> kernel.py:3:5\n"
+        "    |\n"
+        "  3 |     [1, 2][5]\n"
+        "    |     ^^^^^^^^^"
+    )
+    assert failure(
+        """
+        def kernel(x, n):
+            tile.load(x, musk=n > 0)
+        """
+    ) == (
+        "TypeError: load() got an unexpected keyword argument 'musk'\n"
+        "   --> kernel.py:3:5\n"
+        "    |\n"
+        "  3 |     tile.load(x, musk=n > 0)\n"
+        "    |     ^^^^^^^^^^^^^^^^^^^^^^^^"
+    )
+    assert failure(
+        """
+        def kernel(x, n):
+            for a, b in [1]:
+                pass
+        """
+    ).startswith("TypeError: cannot unpack non-iterable int object\n   --> kernel.py:3:9\n")
+
+
+def test_assertions_known_at_compile_time() -> None:
+    source = """
+        def kernel(x, n, BLOCK):
+            assert BLOCK == 4, f"BLOCK is {BLOCK}"
+        """
+    assert failure(source, BLOCK=8) == (
+        "assertion failed: BLOCK is 8\n"
+        "   --> kernel.py:3:12\n"
+        "    |\n"
+        '  3 |     assert BLOCK == 4, f"BLOCK is {BLOCK}"\n'
+        "    |            ^^^^^^^^^^"
+    )
+    traced(source, {"x": "*fp32", "n": "i32"}, BLOCK=4)
+
+
+def test_assertions_of_run_time_are_ops_when_debugging() -> None:
+    source = """
+        def kernel(x, n):
+            assert n > 0 and n < 9, "n is small"
+        """
+    signature = {"x": "*fp32", "n": "i32"}
+    assert "tile.assert" not in str(traced(source, signature))
+    module = traced(source, signature, Options(debug=True))
+    assert 'message = "kernel.py:3: assertion failed: n is small"' in str(module)
+
+
+def test_static_assertions_and_conditions() -> None:
+    assert failure(
+        """
+        def kernel(x, n):
+            tile.static_assert(1 > 2, "never")
+        """
+    ) == (
+        "static_assert: never\n"
+        "   --> kernel.py:3:5\n"
+        "    |\n"
+        '  3 |     tile.static_assert(1 > 2, "never")\n'
+        "    |     ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^"
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "message", "carets", "hint"),
+    [
+        (
+            "tile.arange(0, 5)",
+            "expected tile sizes that are powers of two, found (5,)",
+            "tile.arange(0, 5)",
+            "take 8 and mask the elements past 5",
+        ),
+        (
+            "tile.arange(0, n)",
+            "expected `end` of arange to be an integer known at compile time, found int32 scalar",
+            "tile.arange(0, n)",
+            "make it a parameter annotated `tile.constexpr`",
+        ),
+        (
+            "tile.arange(4, 4)",
+            "expected `end` of arange above `start`, found 4 to 4",
+            "tile.arange(4, 4)",
+            None,
+        ),
+        ("n[0]", "expected `None` and `:` as indices of a tile, found Python int 0", "n[0]",
+         "elements are picked while they are loaded, by their pointers"),
+        ("tile.arange(0, 4)[:, :]", "expected at most 1 indices of int32 tile of shape (4,), found 2",
+         "tile.arange(0, 4)[:, :]", None),
+        ("tile.program_id(3)", "expected `axis` of program_id to be 0, 1 or 2, found 3",
+         "tile.program_id(3)", None),
+        ("n @ n", "expected an elementwise operator, found `@`", "n @ n", "use tile.dot(a, b)"),
+        ("n.to(3)", "expected a dtype, found 3", "n.to(3)",
+         "dtypes are spelled `tile.float32`, `tile.int8`"),
+        ("n ** n", "expected `**` with a run-time base and an exponent known at compile time, found "
+         "int32 scalar ** int32 scalar", "n ** n",
+         "x ** y of positive floats is tile.exp2(y * tile.log2(x))"),
+        ("n + 2**40", "expected a number that fits int32 (-2147483648 to 2147483647), found "
+         "1099511627776", "n + 2**40", "convert the other operand first, as x.to(tile.int64)"),
+        ("n.shapes", "expected an attribute of int32 scalar, found `shapes`", "n.shapes", None),
+        ("int(n)", "expected a number known at compile time, found run-time int32", "int(n)",
+         "a conversion at run time is x.to(tile.int32)"),
+        ("[1, 2][n]", "expected an integer known at compile time, found run-time int32",
+         "[1, 2][n]", None),
+        ("list(range(n))", "expected a range known at compile time: only a `for` statement "
+         "of the kernel runs over a run-time range", "range(n)", None),
+        ("sorted([n, n])", "expected a value known at compile time: Python asks here whether a "
+         "run-time bool is true", "sorted([n, n])",
+         "write the condition as an `if`, `while`, `and`, `or`, `not` of the kernel itself"),
+        ("list(n)", "expected something to iterate over, found int32 scalar", "list(n)", None),
+        ("x + x", "expected a pointer and an integer, found the sum of two pointers", "x + x", None),
+        ("x + 1.5", "expected an integer on a side of `+` with a pointer, found float32 scalar",
+         "x + 1.5", None),
+        ("n - x", "expected a pointer on the left of `-`, found int32 scalar", "n - x", None),
+        ("-x", "expected a number after `-`, found pointer<float32> scalar", "-x", None),
+        ("(n > 0) - (n > 1)", "expected operands of `-` that are numbers, found bools",
+         "(n > 0) - (n > 1)", "a ^ b is true where they differ"),
+        ("n << -1", "expected a shift by at least 0, found -1", "n << -1", None),
+        ("n // 0", "expected a divisor other than 0, found int32 scalar // 0", "n // 0", None),
+        ("tile.max_contiguous(tile.arange(0, 4), 3)",
+         "expected `values` of max_contiguous to be powers of two, found 3",
+         "tile.max_contiguous(tile.arange(0, 4), 3)", None),
+        ("tile.multiple_of(n, -7)", "expected `values` of multiple_of to be at least 1, found -7",
+         "tile.multiple_of(n, -7)", None),
+        ("n.to(tile.float8e5m2) + n.to(tile.float16)", "expected operands of `+` to have a common "
+         "type, found float8e5m2 and float16", "n.to(tile.float8e5m2) + n.to(tile.float16)",
+         "8-bit floats convert only when told to: x.to(tile.float16)"),
+        ("x == 1", "expected pointers on both sides of `==`, found Python int 1", "x == 1", None),
+        ("~n.to(tile.float32)", "expected an integer or bool after `~`, found float32 scalar",
+         "~n.to(tile.float32)", None),
+    ],
+)  # fmt: skip
+def test_messages(line: str, message: str, carets: str, hint: str | None) -> None:
+    column = line.index(carets)
+    wanted = (
+        f"{message}\n"
+        f"   --> kernel.py:3:{5 + column}\n"
+        "    |\n"
+        f"  3 |     {line}\n"
+        f"    |     {' ' * column}{'^' * len(carets)}"
+    )
+    wanted += f"\n  hint: {hint}" if hint else ""
+    assert failure(f"def kernel(x, n):\n    {line}") == wanted
+
+
+def test_a_kernel_without_source_is_an_error() -> None:
+    space: dict[str, Any] = {}
+    exec(compile("def kernel(x):\n    pass\n", "nowhere.py", "exec"), space)
+    with pytest.raises(KernelError) as found:
+        trace(space["kernel"], parse_signature({"x": "i32"}), {}, Options())
+    assert str(found.value) == (
+        "expected the source of `kernel`, found none in nowhere.py\n"
+        "  hint: kernels are read from their file: define them in a module or a notebook cell"
+    )
+
+
+def test_what_goes_wrong_in_this_package_is_a_compiler_bug(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tiledsl.language import casts
+
+    monkeypatch.setattr(casts, "compare", None)
+    with pytest.raises(CompilerBug, match="while tracing `kernel`"):
+        traced("def kernel(n):\n    n > 1", {"n": "i32"})
+
+
+def test_a_failed_trace_leaves_nothing_behind() -> None:
+    for _ in range(2):
+        failure("def kernel(x, n):\n    if n > 0:\n        for i in range(n):\n            y")
+    module = traced("def kernel(n):\n    n + 1", {"n": "i32"})
+    assert module.operation.verify()
