@@ -235,6 +235,16 @@ class AmdMachine:
 
     # Matrices and arithmetic.
 
+    def mma_fragment(self, instruction: Instruction, value: ir.Value) -> ir.Value:
+        """Return the vector itself."""
+        del instruction
+        return value
+
+    def mma_result(self, instruction: Instruction, sums: Sequence[ir.Value]) -> ir.Value:
+        """Return accumulators one after another."""
+        del instruction
+        return emit.concatenate(sums)
+
     def mma(
         self,
         instruction: Instruction,

@@ -21,6 +21,7 @@ from tiledsl.dialects.types import shape_of
 from tiledsl.targets.gpu import emit
 from tiledsl.targets.gpu.fp8 import to_f32
 from tiledsl.targets.gpu.lowering import Handler, Lowering, element_type
+from tiledsl.targets.gpu.machine import Fragment
 from tiledsl.targets.gpu.shape import registers_between
 from tiledsl.targets.gpu.types import is_fp8
 
@@ -66,13 +67,15 @@ def _mma(lowering: Lowering, op: tgpu.MmaOp) -> None:
     if fragments.swapped:
         unsigned = unsigned[1], unsigned[0]
 
-    def piece(value: ir.Value, index: int, name: Any) -> ir.Value:
-        return emit.part(value, index * size[name], size[name])
+    machine = lowering.machine
+
+    def fragments_of(value: ir.Value, name: str) -> list[Fragment]:
+        starts = range(0, emit.registers_of(value), size[name])
+        pieces = (emit.part(value, start, size[name]) for start in starts)
+        return [machine.mma_fragment(entry, piece) for piece in pieces]
 
     total = counts.batch * counts.m * counts.n
-    sums = [piece(acc, i, "acc") for i in range(total)]
-    lefts = [piece(a, i, "a") for i in range(counts.batch * counts.m * counts.k)]
-    rights = [piece(b, i, "b") for i in range(counts.batch * counts.n * counts.k)]
+    sums, lefts, rights = fragments_of(acc, "acc"), fragments_of(a, "a"), fragments_of(b, "b")
     for kk in range(counts.k):
         for i in range(total):
             row, column = divmod(i, counts.n)
@@ -81,8 +84,8 @@ def _mma(lowering: Lowering, op: tgpu.MmaOp) -> None:
             right = rights[(product * counts.n + column) * counts.k + kk]
             if fragments.swapped:
                 left, right = right, left
-            sums[i] = lowering.machine.mma(entry, left, right, sums[i], unsigned)
-    lowering.define(op.result, emit.concatenate(sums))
+            sums[i] = machine.mma(entry, left, right, sums[i], unsigned)
+    lowering.define(op.result, machine.mma_result(entry, sums))
 
 
 def _fma_dot(lowering: Lowering, op: tgpu.FmaDotOp) -> None:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from mlir import ir
 
@@ -80,6 +80,9 @@ class Hints:
 
 
 PLAIN = Hints()
+
+Fragment = Any
+"""A machine's own form of one matrix instruction's operand: a vector, or words."""
 
 
 class Machine(Protocol):
@@ -266,24 +269,39 @@ class Machine(Protocol):
         """Write as many matrices as there are words (`stmatrix`)."""
         ...
 
+    def mma_fragment(self, instruction: Instruction, value: ir.Value) -> Fragment:
+        """Return one instruction's a, b or accumulator in the form that `mma` takes.
+
+        It is made once, however many instructions use it.
+
+        Args:
+            instruction: The table's entry.
+            value: The vector of the registers of one k step (or of the accumulator); fp8 as i8.
+        """
+        ...
+
     def mma(
         self,
         instruction: Instruction,
-        a: ir.Value,
-        b: ir.Value,
-        acc: ir.Value,
+        a: Fragment,
+        b: Fragment,
+        acc: Fragment,
         unsigned: tuple[bool, bool],
-    ) -> ir.Value:
-        """Return acc + a @ b of one hardware instruction, as a vector like `acc`.
+    ) -> Fragment:
+        """Return acc + a @ b of one hardware instruction, in the form of `acc`.
 
         Args:
             instruction: The table's entry, not swapped: where the product is swapped, the caller
                 has exchanged a and b.
-            a: Vector of the registers of `fragments.a` of one k step; fp8 as i8.
-            b: The same of b.
-            acc: The same of the accumulator.
+            a: From `mma_fragment`.
+            b: From `mma_fragment`.
+            acc: From `mma_fragment` or an earlier `mma`.
             unsigned: Whether integer a and b are unsigned.
         """
+        ...
+
+    def mma_result(self, instruction: Instruction, sums: Sequence[Fragment]) -> ir.Value:
+        """Return accumulators as one vector, one after another."""
         ...
 
     # Arithmetic.

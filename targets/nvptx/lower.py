@@ -274,16 +274,25 @@ class NvptxMachine:
         turn = ".trans" if transposed else ""
         intrinsic(f"llvm.nvvm.stmatrix.sync.aligned.m8n8.x{len(words)}{turn}.b16", [shared, *words])
 
+    def mma_fragment(self, instruction: Instruction, value: ir.Value) -> list[ir.Value]:
+        """Return the registers that the instruction names."""
+        return mma.registers(cast("mma.MmaSync", instruction), value)
+
     def mma(
         self,
         instruction: Instruction,
-        a: ir.Value,
-        b: ir.Value,
-        acc: ir.Value,
+        a: list[ir.Value],
+        b: list[ir.Value],
+        acc: list[ir.Value],
         unsigned: tuple[bool, bool],
-    ) -> ir.Value:
+    ) -> list[ir.Value]:
         """`mma.sync`."""
         return mma.multiply(cast("mma.MmaSync", instruction), a, b, acc, unsigned)
+
+    def mma_result(self, instruction: Instruction, sums: Sequence[list[ir.Value]]) -> ir.Value:
+        """Return all registers of all accumulators."""
+        del instruction
+        return mma.together([register for one in sums for register in one])
 
     # Arithmetic.
 

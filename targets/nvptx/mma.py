@@ -17,7 +17,7 @@ from mlir.dialects import llvm
 
 from tiledsl.dialects.layout_mma import mma_sync
 from tiledsl.targets.gpu import emit
-from tiledsl.targets.gpu.emit import integer, vector_of
+from tiledsl.targets.gpu.emit import integer
 from tiledsl.targets.nvptx.chips import Chip
 from tiledsl.transforms.mma_table import Instruction, Table
 
@@ -28,12 +28,10 @@ class MmaSync(Instruction):
 
     Attributes:
         intrinsic: LLVM's name, behind "llvm.nvvm.mma."; of integers without the types.
-        word: The type of an operand register: "i32", "vector<2xf16>", "f64".
         rounded: Whether f32 operands must first be rounded to tf32.
     """
 
     intrinsic: str = ""
-    word: str = "i32"
     rounded: bool = False
 
 
@@ -46,14 +44,14 @@ def _rows(chip: Chip) -> Iterator[MmaSync]:
     # f32 accumulators: of the two types that give them f16 has an f16 form besides.
     yield MmaSync(
         "mma.m16n8k16.f16.f32", "f16", "f16", "f32", half,
-        intrinsic="m16n8k16.row.col.f32.f32", word="vector<2xf16>",
+        intrinsic="m16n8k16.row.col.f32.f32",
     )  # fmt: skip
     yield MmaSync(
         "mma.m16n8k16.bf16.f32", "bf16", "bf16", "f32", half, intrinsic="m16n8k16.row.col.bf16"
     )
     yield MmaSync(
         "mma.m16n8k8.f16.f32", "f16", "f16", "f32", mma_sync(16, 8, 8, 16),
-        intrinsic="m16n8k8.row.col.f32.f32", word="vector<2xf16>",
+        intrinsic="m16n8k8.row.col.f32.f32",
     )  # fmt: skip
     yield MmaSync(
         "mma.m16n8k8.bf16.f32", "bf16", "bf16", "f32", mma_sync(16, 8, 8, 16),
@@ -61,7 +59,7 @@ def _rows(chip: Chip) -> Iterator[MmaSync]:
     )  # fmt: skip
     yield MmaSync(
         "mma.m16n8k16.f16.f16", "f16", "f16", "f16", half,
-        intrinsic="m16n8k16.row.col.f16.f16", word="vector<2xf16>",
+        intrinsic="m16n8k16.row.col.f16.f16",
     )  # fmt: skip
     for k in (8, 4):
         yield MmaSync(
@@ -70,7 +68,7 @@ def _rows(chip: Chip) -> Iterator[MmaSync]:
         )  # fmt: skip
     yield MmaSync(
         "mma.m8n8k4.f64.f64", "f64", "f64", "f64", mma_sync(8, 8, 4, 64),
-        intrinsic="m8n8k4.row.col.f64", word="f64",
+        intrinsic="m8n8k4.row.col.f64",
     )  # fmt: skip
     for k in (32, 16):
         yield MmaSync(
@@ -101,38 +99,40 @@ def call(name: str, arguments: Sequence[ir.Value], result: ir.Type, count: int) 
     return [llvm.extractvalue(result, made, ir.DenseI64ArrayAttr.get([i])) for i in range(count)]
 
 
-def multiply(
-    row: MmaSync, a: ir.Value, b: ir.Value, acc: ir.Value, unsigned: tuple[bool, bool]
-) -> ir.Value:
-    """Return acc + a @ b of one instruction; see `Machine.mma`."""
-    if row.rounded:
-        a, b = _tf32(a), _tf32(b)
-    words = [*_words(a, row.word), *_words(b, row.word)]
-    element = emit.scalar_of(acc.type)
+def registers(row: MmaSync, value: ir.Value) -> list[ir.Value]:
+    """Return an operand or accumulator as the registers that the instruction names."""
+    element = emit.scalar_of(value.type)
     if element == ir.F16Type.get():
-        pairs = call(f"llvm.nvvm.mma.{row.intrinsic}", [*words, *_words(acc, row.word)],
-                     vector_of(2, element), 2)  # fmt: skip
-        return emit.concatenate(pairs)
+        return [emit.part(value, i, 2) for i in range(0, emit.registers_of(value), 2)]
+    if emit.width_of(element) < 32:
+        return emit.elements(emit.bitcast(value, integer(32)))
+    return emit.elements(value)
+
+
+def multiply(
+    row: MmaSync,
+    a: Sequence[ir.Value],
+    b: Sequence[ir.Value],
+    acc: Sequence[ir.Value],
+    unsigned: tuple[bool, bool],
+) -> list[ir.Value]:
+    """Return acc + a @ b of one instruction; see `Machine.mma`."""
     name = f"llvm.nvvm.mma.{row.intrinsic}"
     if row.unsigned:
         types = ["u8" if u else "s8" for u in unsigned]
         name += "." + ".".join(types if types[0] != types[1] else types[:1])
-    sums = call(name, [*words, *emit.elements(acc)], element, emit.registers_of(acc))
-    return emit.from_elements(sums)
+    if row.rounded:
+        a, b = _tf32(a), _tf32(b)
+    return call(name, [*a, *b, *acc], acc[0].type, len(acc))
 
 
-def _words(value: ir.Value, word: str) -> list[ir.Value]:
-    """Return a fragment as the registers that the instruction names."""
-    if word == "f64":
-        return emit.elements(value)
-    if word == "i32":
-        return emit.elements(emit.bitcast(value, integer(32)))
-    return [emit.part(value, i, 2) for i in range(0, emit.registers_of(value), 2)]
+def together(registers: Sequence[ir.Value]) -> ir.Value:
+    """Return registers, scalars or pairs, as one vector."""
+    if emit.is_vector(registers[0].type):
+        return emit.concatenate(registers)
+    return emit.from_elements(registers)
 
 
-def _tf32(value: ir.Value) -> ir.Value:
+def _tf32(values: Sequence[ir.Value]) -> list[ir.Value]:
     """Round f32 to tf32, to nearest with ties away from zero, kept as i32."""
-    rounded = [
-        emit.intrinsic("llvm.nvvm.f2tf32.rna", [x], integer(32)) for x in emit.elements(value)
-    ]
-    return emit.from_elements(rounded)
+    return [emit.intrinsic("llvm.nvvm.f2tf32.rna", [x], integer(32)) for x in values]
