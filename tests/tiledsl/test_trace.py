@@ -436,7 +436,7 @@ def test_static_assertions_and_conditions() -> None:
         ("[1, 2][n]", "expected an integer known at compile time, found run-time int32",
          "[1, 2][n]", None),
         ("list(range(n))", "expected a range known at compile time: only a `for` statement "
-         "of the kernel runs over a run-time range", "range(n)", None),
+         "of the kernel runs over a run-time range", "list(range(n))", None),
         ("sorted([n, n])", "expected a value known at compile time: Python asks here whether a "
          "run-time bool is true", "sorted([n, n])",
          "write the condition as an `if`, `while`, `and`, `or`, `not` of the kernel itself"),

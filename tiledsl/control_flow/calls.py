@@ -32,9 +32,9 @@ def call(function: Any, /, *args: Any, **kwargs: Any) -> Any:
         return prepared(function, args, kwargs)
     if isinstance(function, MethodType) and isinstance(function.__func__, FunctionType):
         return prepared(function.__func__, (function.__self__, *args), kwargs)
-    if isinstance(function, functools.partial):
-        return _call_partial(cast("Any", function), args, kwargs)
-    if isinstance(function, type | BuiltinType):
+    if type(function) is functools.partial:
+        return call(function.func, *function.args, *args, **{**function.keywords, **kwargs})
+    if issubclass(type(function), type | BuiltinType):
         replacement = _replacement(function)
         if replacement is not None:
             return replacement(*args, **kwargs)
@@ -46,10 +46,6 @@ def call(function: Any, /, *args: Any, **kwargs: Any) -> Any:
 
 
 BuiltinType = type(len)
-
-
-def _call_partial(partial: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    return call(partial.func, *partial.args, *args, **{**partial.keywords, **kwargs})
 
 
 def prepared(function: FunctionType, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
