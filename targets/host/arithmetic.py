@@ -57,10 +57,12 @@ class Arithmetic:
         self.code = code
         self.nest = nest
         self._vectors: dict[tuple[ir.Value, int], tuple[int, ir.Value]] = {}
+        self._coordinates: dict[tuple[Bits, int], Simple] = {}
 
     def forget_above(self, level: int) -> None:
         """Forget vectors made at levels deeper than `level`: their loops have been closed."""
         self._vectors = {k: v for k, v in self._vectors.items() if v[0] <= level}
+        self._coordinates = {k: v for k, v in self._coordinates.items() if v.level <= level}
 
     def constant(self, type_: ir.Type, value: int) -> Uniform:
         """Return an integer constant."""
@@ -112,6 +114,12 @@ class Arithmetic:
             bits: Its sources.
             lanes: Number of lane bits around.
         """
+        key = (bits, lanes)
+        if key not in self._coordinates:
+            self._coordinates[key] = self._coordinate(bits, lanes)
+        return self._coordinates[key]
+
+    def _coordinate(self, bits: Bits, lanes: int) -> Simple:
         i64 = integer(_I64)
         base: Simple = self.constant(i64, 0)
         for level, low, count, place in loop_runs(bits):

@@ -5,8 +5,7 @@ of the job, the address and length of a text, the program's x, y, z, and for a p
 index and bits. The text of an assertion is its message; that of a print is JSON (`PrintFormat`).
 
 A failed assertion ends its program at once, since what follows may rely on it. Structured control
-flow cannot say so; a call of `LEAVE` marks the place, and `leave_failed_programs` turns it into a
-return once control flow is flat.
+flow cannot say so; a call of `LEAVE` marks the place, and `convert_to_llvm` turns it into a return.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from collections.abc import Sequence
 from mlir import ir
 
 from tiledsl.dialects import tile
-from tiledsl.dialects.contracts import operations
 from tiledsl.dialects.types import element_of, is_pointer, shape_of
 from tiledsl.targets.host.body import Body, lanes_in
 from tiledsl.targets.host.code import If, integer, pointer_type, width_of
@@ -114,30 +112,3 @@ def _call(
         "op_bundle_sizes": ir.DenseI32ArrayAttr.get([]),
     }
     code.op("llvm.call", [callee, record.pointer], None, at, segments)
-
-
-def leave_failed_programs(module: ir.Module) -> None:
-    """Return from a program where an assertion has failed.
-
-    Before: the `llvm` level, with calls of `LEAVE`.
-    After: there are none: the blocks that held one end with a return of true.
-    """
-    for op in list(operations(module.operation)):
-        attributes = op.operation.attributes
-        if op.operation.name == "llvm.call" and "callee" in attributes:
-            if attributes["callee"].value == LEAVE:
-                _end_block_at(op)
-        elif op.operation.name == "llvm.func" and attributes["sym_name"].value == LEAVE:
-            op.operation.erase()
-
-
-def _end_block_at(call: ir.OpView) -> None:
-    block = call.operation.block
-    rest = list(block.operations)
-    rest = rest[[op.operation for op in rest].index(call.operation) :]
-    for op in reversed(rest):
-        op.operation.erase()
-    at = ir.InsertionPoint(block)
-    one = {"value": ir.BoolAttr.get(True)}
-    failed = ir.Operation.create("llvm.mlir.constant", results=[integer(1)], attributes=one, ip=at)
-    ir.Operation.create("llvm.return", operands=[failed.results[0]], ip=at)

@@ -7,8 +7,8 @@ from functools import partial
 
 from tiledsl.dialects.contracts import LLVM, MACHINE, TILE
 from tiledsl.targets.host.carry_scalars import carry_scalars
-from tiledsl.targets.host.cpu import host_cpu
-from tiledsl.targets.host.debug import leave_failed_programs
+from tiledsl.targets.host.convert_to_llvm import convert_to_llvm
+from tiledsl.targets.host.cpu import Cpu
 from tiledsl.targets.host.lower import lower_programs
 from tiledsl.targets.host.widen_dots import widen_dots
 from tiledsl.targets.target import Options
@@ -16,21 +16,14 @@ from tiledsl.transforms.expand_casts import Conversions, expand_casts
 from tiledsl.transforms.expand_division import expand_division
 from tiledsl.transforms.expand_math import expand_math
 from tiledsl.transforms.promote_floats import promote_floats
-from tiledsl.transforms.run import Step, upstream
+from tiledsl.transforms.run import Step
 from tiledsl.transforms.simplify import simplify
-
-TO_LLVM = (
-    "convert-scf-to-cf,convert-vector-to-llvm,convert-math-to-llvm,convert-arith-to-llvm,"
-    "convert-func-to-llvm,convert-cf-to-llvm,reconcile-unrealized-casts"
-)
-
 
 _HALF: Conversions = frozenset({("f16", "f32"), ("f32", "f16")})
 
 
-def passes(options: Options) -> Sequence[Step]:
+def passes(options: Options, cpu: Cpu) -> Sequence[Step]:
     """Return the passes from the `tile` to the `llvm` level."""
-    cpu = host_cpu()
     native = _HALF if cpu.half else frozenset[tuple[str, str]]()
     return [
         # What the kernel means, on any machine.
@@ -47,6 +40,5 @@ def passes(options: Options) -> Sequence[Step]:
         # The expansions share most of their constants and subexpressions.
         Step(simplify, TILE),
         Step(partial(lower_programs, cpu=cpu), MACHINE),
-        Step(upstream(TO_LLVM, "convert_to_llvm"), LLVM),
-        Step(leave_failed_programs, LLVM),
+        Step(convert_to_llvm, LLVM),
     ]

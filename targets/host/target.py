@@ -23,9 +23,10 @@ def chips() -> Sequence[str]:
 
 def pipeline(chip: str, options: Options) -> Sequence[Step]:
     """Return the passes from the `tile` level to the `llvm` level."""
+    from tiledsl.targets.host.cpu import host_cpu
     from tiledsl.targets.host.pipeline import passes
 
-    return passes(options)
+    return passes(options, host_cpu())
 
 
 def assemble(module: ir.Module, chip: str, options: Options) -> Artifact:

@@ -34,7 +34,9 @@ from tiledsl.dialects.types import (
     tile_type,
 )
 from tiledsl.targets.arguments import ArgumentLayout
-from tiledsl.targets.host.target import assemble, driver, pipeline
+from tiledsl.targets.host.cpu import Cpu, host_cpu
+from tiledsl.targets.host.pipeline import passes
+from tiledsl.targets.host.target import assemble, driver
 from tiledsl.targets.target import Artifact, Options
 from tiledsl.transforms import run
 
@@ -177,7 +179,8 @@ class Tile:
 class Kernel:
     """Builds one kernel."""
 
-    def __init__(self, *arguments: str, divisibility: int = 0) -> None:
+    def __init__(self, *arguments: str, divisibility: int = 0, cpu: Cpu | None = None) -> None:
+        self.cpu = cpu or host_cpu()
         self.module = parse("module {}")
         types = [parse_type(text) for text in arguments]
         with context(), ir.Location.unknown():
@@ -465,9 +468,8 @@ class Kernel:
     def artifact(self) -> Artifact:
         """The compiled kernel."""
         self.finish()
-        options = Options()
-        run.run(self.module, pipeline("host", options))
-        return assemble(self.module, "host", options)
+        run.run(self.module, passes(Options(), self.cpu))
+        return assemble(self.module, "host", Options())
 
     def run(self, grid: int | tuple[int, ...], *arguments: Any) -> None:
         """Launch over a grid, on arrays and numbers."""
