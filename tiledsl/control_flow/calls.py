@@ -32,14 +32,16 @@ def call(function: Any, /, *args: Any, **kwargs: Any) -> Any:
         return prepared(function, args, kwargs)
     if isinstance(function, MethodType) and isinstance(function.__func__, FunctionType):
         return prepared(function.__func__, (function.__self__, *args), kwargs)
-    if type(function) is functools.partial:
-        return call(function.func, *function.args, *args, **{**function.keywords, **kwargs})
-    if issubclass(type(function), type | BuiltinType):
+    kind: type = type(function)
+    if issubclass(kind, functools.partial):
+        merged = {**function.keywords, **kwargs}
+        return call(function.func, *function.args, *args, **merged)
+    if issubclass(kind, type | BuiltinType):
         replacement = _replacement(function)
         if replacement is not None:
             return replacement(*args, **kwargs)
         return function(*map(_callback, args), **{k: _callback(v) for k, v in kwargs.items()})
-    method = inspect.getattr_static(type(function), "__call__", None)
+    method = inspect.getattr_static(kind, "__call__", None)
     if isinstance(method, FunctionType) and not _is_library(method.__code__):
         return prepared(method, (function, *args), kwargs)
     return function(*args, **kwargs)
