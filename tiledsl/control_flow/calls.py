@@ -28,11 +28,11 @@ from tiledsl.language.value import Value, describe
 
 def call(function: Any, /, *args: Any, **kwargs: Any) -> Any:
     """Call `function` as a kernel does."""
-    if isinstance(function, FunctionType):
+    kind = cast("type", type(function))
+    if kind is FunctionType:
         return prepared(function, args, kwargs)
-    if isinstance(function, MethodType) and isinstance(function.__func__, FunctionType):
+    if kind is MethodType and type(function.__func__) is FunctionType:
         return prepared(function.__func__, (function.__self__, *args), kwargs)
-    kind: type = type(function)
     if issubclass(kind, functools.partial):
         merged = {**function.keywords, **kwargs}
         return call(function.func, *function.args, *args, **merged)
