@@ -28,7 +28,7 @@ from tiledsl.language.value import Value, describe
 
 def call(function: Any, /, *args: Any, **kwargs: Any) -> Any:
     """Call `function` as a kernel does."""
-    kind = cast("type", type(function))
+    kind = _kind(function)
     if kind is FunctionType:
         return prepared(function, args, kwargs)
     if kind is MethodType and type(function.__func__) is FunctionType:
@@ -48,6 +48,10 @@ def call(function: Any, /, *args: Any, **kwargs: Any) -> Any:
 
 
 BuiltinType = type(len)
+
+
+def _kind(value: object) -> type[Any]:
+    return type(value)
 
 
 def prepared(function: FunctionType, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
