@@ -4,8 +4,8 @@ LLVM writes assembly text, which people and the emulator read, and a relocatable
 `link` turns into what HIP loads; no tool of ROCm takes part.
 
 LLVM's scheduler fills the registers to hide latency and may then spill a few where another order of
-the same instructions needs none. So a kernel that spills to memory is scheduled again, under other
-orders (`_ORDERS`), until one does not, and the code that takes least memory is kept.
+the same instructions needs none. So a kernel that spills a little to memory is scheduled again,
+under other orders (`_ORDERS`), until one does not, and the code that takes least memory is kept.
 """
 
 from __future__ import annotations
@@ -30,9 +30,10 @@ _ORDERS = (
     ("amdgpu-num-vgpr", "248"),
     ("amdgpu-sched-strategy", "max-memory-clause"),
     ("amdgpu-sched-strategy", "max-ilp"),
-    ("amdgpu-sched-strategy", "iterative-minreg"),
 )
 """LLVM's function attributes that change the order of instructions."""
+_MOST_SPILLS = 32
+"""Registers; a kernel that spills more needs them under any order."""
 
 
 def assemble(module: ir.Module, chip: Chip) -> Artifact:
@@ -46,7 +47,7 @@ def assemble(module: ir.Module, chip: Chip) -> Artifact:
     entry = _entry(module)
     built = _build(module, entry, chip, None)
     for order in _ORDERS:
-        if not built.metadata.resources.spill_bytes:
+        if not built.spills or built.metadata.vgpr_spills > _MOST_SPILLS:
             break
         again = _build(module, entry, chip, order)
         built = min(built, again, key=lambda one: one.metadata.scratch_bytes)
@@ -72,6 +73,11 @@ class _Built:
     assembly: str
     code_object: bytes
     metadata: KernelMetadata
+
+    @property
+    def spills(self) -> bool:
+        """Whether registers went to memory."""
+        return bool(self.metadata.resources.spill_bytes)
 
 
 def _build(module: ir.Module, entry: Any, chip: Chip, order: tuple[str, str] | None) -> _Built:

@@ -28,11 +28,15 @@ APPROXIMATE = NATIVE | {("math.rsqrt", "f32"), ("math.sin", "f32"), ("math.cos",
 def native(op: ir.Operation, operands: Sequence[ir.Value]) -> ir.Value | None:
     """Return an op's result built otherwise than op by op; None where LLVM knows the op itself."""
     if op.name == "math.rsqrt":
-        return _by_element(lambda x: emit.intrinsic("llvm.amdgcn.rsq", [x], x.type), operands)
+        return _by_element(_rsq, operands)
     if op.name == "math.copysign":
         # LLVM 22 fails an assertion on <1 x double>; single elements are the same instructions.
         return _by_element(math.copysign, operands)
     return None
+
+
+def _rsq(x: ir.Value) -> ir.Value:
+    return emit.intrinsic("llvm.amdgcn.rsq", [x], x.type)
 
 
 def _by_element(make: Callable[..., ir.Value], operands: Sequence[ir.Value]) -> ir.Value:

@@ -11,6 +11,7 @@ from tiledsl.targets.amdgpu import lower_cast, lower_math, mma
 from tiledsl.targets.amdgpu.chips import Chip
 from tiledsl.targets.amdgpu.lower import AmdMachine, shared_memory
 from tiledsl.targets.gpu.lower_to_machine import lower_to_machine
+from tiledsl.targets.gpu.split_registers import split_registers
 from tiledsl.targets.target import Options
 from tiledsl.transforms.assign_layouts import assign_layouts
 from tiledsl.transforms.expand_casts import expand_casts
@@ -88,4 +89,9 @@ def tgpu_passes(chip: Chip, options: Options) -> Sequence[Step]:
 def machine_passes(chip: Chip, options: Options) -> Sequence[Step]:
     """Return the passes from `tgpu` with shared memory placed to `llvm`."""
     machine = AmdMachine(chip, options.num_warps)
-    return [Step(partial(lower_to_machine, machine=machine), MACHINE), TO_LLVM]
+    return [
+        Step(partial(lower_to_machine, machine=machine), MACHINE),
+        # LLVM schedules what it gets: without this it spills, and takes long over it.
+        Step(split_registers, MACHINE),
+        TO_LLVM,
+    ]

@@ -8,17 +8,19 @@ import pytest
 from mlir import ir
 from mlir.dialects import arith, llvm
 
-from tests.targets.amdgpu.by_hand import POINTER, build, compiled, element
+from tests.targets.amdgpu.by_hand import POINTER, Body, build, compiled, element
 from tiledsl.dialects.contracts import LLVM
 from tiledsl.targets import target as targets
+from tiledsl.targets.amdgpu import assemble as assembling
 from tiledsl.targets.amdgpu import target as amdgpu
-from tiledsl.targets.amdgpu.chips import CHIPS, MAX_GRID
+from tiledsl.targets.amdgpu.chips import CHIPS, MAX_GRID, Chip
 from tiledsl.targets.amdgpu.code_object import kernels
 from tiledsl.targets.amdgpu.elf import ElfFile
 from tiledsl.targets.amdgpu.lower import AmdMachine
 from tiledsl.targets.amdgpu.pipeline import TO_LLVM
 from tiledsl.targets.gpu import emit
 from tiledsl.targets.gpu.machine import PLAIN
+from tiledsl.targets.llvm_codegen import Emitted
 from tiledsl.targets.target import Target
 from tiledsl.transforms import run
 
@@ -89,3 +91,40 @@ def test_occupancy_is_the_share_of_threads_that_fit(
 
     artifact = compiled(chip, [POINTER], body, num_warps, shared_bytes)
     assert amdgpu.occupancy(chip, artifact) == wanted
+
+
+def many_live(count: int) -> Body:
+    """Load so many words, wait for the others, store the words."""
+
+    def body(machine: AmdMachine, arguments: Sequence[ir.Value]) -> None:
+        type_ = emit.vector_of(4, emit.integer(32))
+        lane = emit.gep(arguments[0], machine.thread_id(), emit.vector_of(1024, emit.integer(32)))
+        places = [element(lane, i, type_) for i in range(count // 4)]
+        words = [machine.load(type_, place, 16, PLAIN, None, None) for place in places]
+        machine.barrier("all")
+        for word, place in zip(reversed(words), places, strict=True):
+            machine.store(word, place, 16, PLAIN, None)
+
+    return body
+
+
+def test_a_kernel_that_would_spill_a_little_is_scheduled_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tried: list[str] = []
+    emit_code = assembling.emit
+
+    def spying(text: str, chip: Chip) -> Emitted:
+        tried.append(text)
+        return emit_code(text, chip)
+
+    monkeypatch.setattr(assembling, "emit", spying)
+    for count, most in ((200, 1), (264, 4), (400, 1)):
+        tried.clear()
+        artifact = compiled("gfx1100", [POINTER], many_live(count), num_warps=2)
+        assert 1 <= len(tried) <= most
+        assert artifact.resources is not None
+        assert bool(artifact.resources.spill_bytes) == (count > 256)
+        if most > 1:
+            assert '"amdgpu-num-vgpr"="248"' in tried[1]
+            assert artifact.texts["llvm"] in tried
