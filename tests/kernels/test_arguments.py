@@ -221,7 +221,7 @@ def test_constants_of_every_kind_specialize(place: str) -> None:
 
 def test_defaults_and_keywords(place: str) -> None:
     @tile.jit
-    def kernel(out, a, b=7, C: tile.constexpr = 3):
+    def kernel(out, a, b=7, C: tile.constexpr = 3):  # pyright: ignore[reportArgumentType]
         tile.store(out, a * 100 + b * 10 + C)
 
     for arguments, keywords, expected in (

@@ -91,7 +91,7 @@ def test_while_tests_its_scalar_before_each_trip(place: str) -> None:  # K061
 
 def test_a_loops_result_is_its_last_trips(place: str) -> None:  # K062
     @tile.jit
-    def kernel(out, trips, FIXED: tile.constexpr):
+    def kernel(out, trips, FIXED):
         a, d = tile.full((), 1.0, tile.float32), tile.full((), 12.0, tile.float32)
         o = d
         for _ in tile.range(trips if FIXED is None else FIXED):
@@ -203,7 +203,7 @@ def test_constant_conditions_are_pruned_at_any_depth(place: str) -> None:  # K06
                 pass
             else:
                 tile.store(out + 1, 3)
-        value = undefined_name if NO else 4  # noqa: F821
+        value = undefined_name if NO else 4  # noqa: F821  # pyright: ignore[reportUndefinedVariable]
         tile.store(out + 2, value)
 
     for flag, mode, first, second in (

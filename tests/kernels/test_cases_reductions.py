@@ -65,7 +65,7 @@ def test_axes_of_size_one_reduce_either_way(warps: int, shape: tuple[int, ...]) 
     unit = next(axis for axis in range(len(shape)) if axis != long)
     out = poisoned(35, tile.int32)
     kernel[1,](x, out, SHAPE=shape, LONG=long, UNIT=unit, num_warps=warps)
-    check(out, np.concatenate([[15, 120, x.argmax()], x, x]).astype(np.int32), f"{shape}")
+    check(out, np.concatenate([np.array([15, 120, x.argmax()]), x, x]).astype(np.int32), f"{shape}")
 
 
 @pytest.mark.parametrize(("shape", "value", "total"), [((128, 128), 1 / 128, 128), ((32, 128), 1 / 128, 32), ((8, 4), 1.0, 32)])  # fmt: skip

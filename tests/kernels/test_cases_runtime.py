@@ -142,7 +142,8 @@ def test_a_changed_helper_is_seen_by_a_new_process(tmp_path: Path) -> None:  # K
     (tmp_path / "helpers.py").write_text(HELPERS.format(op="*"))
     assert run_script(tmp_path, "main.py").split() == ["6"] * 4
     (tmp_path / "helpers.py").write_text(HELPERS.format(op="+"))
-    os.utime(tmp_path / "helpers.py", (time.time() + 10,) * 2)
+    later = time.time() + 10
+    os.utime(tmp_path / "helpers.py", (later, later))
     assert run_script(tmp_path, "main.py").split() == ["5"] * 4
 
 
@@ -288,7 +289,7 @@ def other_without_mask(x, n):
 def nested_loop_variable(x, n):
     if n > 3:
         y = 1
-    tile.store(x, y)
+    tile.store(x, y)  # pyright: ignore[reportPossiblyUnboundVariable]
 
 
 def three_to_eight(x, n):
@@ -312,7 +313,7 @@ def uneven_contiguity(x, n):
 
 
 def do_not_broadcast(x, n):
-    tile.arange(0, 8) + tile.arange(0, 4)
+    tile.store(x, tile.arange(0, 8) + tile.arange(0, 4))
 
 
 def changes_type(x, n):

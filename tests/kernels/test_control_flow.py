@@ -2,6 +2,7 @@
 
 import itertools
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pytest
@@ -65,7 +66,7 @@ def test_loops_carry_tiles_scalars_pointers_and_tuples(warps: int) -> None:
             moving += columns
         tile.store(out + i, total)
         tile.store(out + BLOCK, best[0])
-        tile.store(out + BLOCK + 1, best[1].to(tile.float32))
+        tile.store(out + BLOCK + 1, best[1] * 1.0)
 
     for rows in (0, 1, 9):
         x = whole(tile.float32, rows * 50, rows, 30).reshape(rows, 50)
@@ -236,8 +237,8 @@ def test_branches_leave_tiles_and_tuples(warps: int) -> None:
 class State:
     """What a kernel's loop carries."""
 
-    total: object
-    count: object
+    total: Any
+    count: Any
 
 
 def test_dataclasses_lists_and_dicts_of_values(place: str) -> None:
@@ -350,7 +351,7 @@ def test_loop_bounds_of_every_integer_type(place: str) -> None:
     def kernel(n, out):
         total = tile.full((), 0, tile.int64)
         for i in range(n):
-            total += i.to(tile.int64)
+            total += i.to(tile.int64)  # pyright: ignore[reportAttributeAccessIssue]
         tile.store(out, total)
 
     for dtype in (np.int8, np.uint8, np.int16, np.uint16, np.int32, np.uint32, np.int64, np.uint64):

@@ -246,7 +246,7 @@ STEPS = ["reshape", "trans", "join", "split", "cat", "expand", "sum", "flip", "a
 def apply_step(step: tuple[str, int], x: Any, numpy: bool) -> Any:
     """Do one step of a chain on a tile or an array; a step that does not fit leaves x alone."""
     name, k = step
-    shape = tuple(int(n) for n in x.shape)
+    shape: Any = tuple(int(n) for n in x.shape)
     axis = k % len(shape)
     count = int(np.prod(shape))
     if name == "reshape":
@@ -271,7 +271,12 @@ def apply_step(step: tuple[str, int], x: Any, numpy: bool) -> Any:
     if name == "flip":
         return np.flip(x, axis) if numpy else tile.flip(x, axis)
     if name == "add" and len(shape) < 3 and count * shape[-1] <= 2048:
-        return x[..., None] + x.sum(-1, dtype=x.dtype, keepdims=True)[..., None] * np.arange(shape[-1], dtype=x.dtype) if numpy else x[..., None] + tile.sum(x, -1, keep_dims=True)[..., None] * tile.arange(0, shape[-1])  # fmt: skip
+        last = shape[-1]
+        if numpy:
+            return x[..., None] + x.sum(-1, dtype=x.dtype, keepdims=True)[..., None] * np.arange(
+                last, dtype=x.dtype
+            )
+        return x[..., None] + tile.sum(x, -1, keep_dims=True)[..., None] * tile.arange(0, last)
     return x
 
 

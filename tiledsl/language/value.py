@@ -173,7 +173,7 @@ class Value:
 
     # --- what Python must not do with a run-time value -------------------------------------------
 
-    def __bool__(self) -> NoReturn:
+    def __bool__(self) -> bool:  # to type checkers: a kernel's `if` takes scalars
         if self.shape:
             raise KernelError(
                 f"expected a scalar condition, found {describe(self)}",
