@@ -49,9 +49,7 @@ def native(chip: Chip, op: ir.Operation, operands: Sequence[ir.Value]) -> ir.Val
     if op.name == "math.tanh":
         # It reaches the chip only where the approximation is asked for, and LLVM's own op with
         # this flag is the one way to its instruction.
-        return llvm.intr_tanh(
-            operands[0], fastmath_flags=ir.Attribute.parse("#llvm.fastmath<afn>")
-        )
+        return llvm.intr_tanh(operands[0], fastmath_flags=ir.Attribute.parse("#llvm.fastmath<afn>"))
     return None if name is None else each(name, operands)
 
 

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from functools import partial
 
 from tiledsl.dialects.contracts import LLVM, MACHINE, TGPU, TILE
+from tiledsl.dialects.diagnostics import KernelError
 from tiledsl.targets.gpu.lower_to_machine import lower_to_machine
 from tiledsl.targets.nvptx import arithmetic, casts, mma
 from tiledsl.targets.nvptx.chips import Chip
-from tiledsl.targets.nvptx.emit_asm import emit_asm
+from tiledsl.targets.nvptx.convert_to_llvm import convert_to_llvm
 from tiledsl.targets.nvptx.lower import NvptxMachine
 from tiledsl.targets.target import Options
 from tiledsl.transforms.assign_layouts import assign_layouts
@@ -21,20 +22,23 @@ from tiledsl.transforms.insert_barriers import insert_barriers
 from tiledsl.transforms.pipeline_loops import pipeline_loops
 from tiledsl.transforms.place_shared import place_shared
 from tiledsl.transforms.promote_floats import promote_floats
-from tiledsl.transforms.run import Step, upstream
+from tiledsl.transforms.run import Step
 from tiledsl.transforms.select_mma import select_mma
 from tiledsl.transforms.share_conversions import share_conversions
 from tiledsl.transforms.simplify import simplify
 from tiledsl.transforms.swizzle_shared import swizzle_shared
 
-_TO_LLVM = (
-    "convert-scf-to-cf,convert-vector-to-llvm,convert-math-to-llvm,convert-arith-to-llvm,"
-    "convert-cf-to-llvm,reconcile-unrealized-casts"
-)
-
 
 def passes(chip: Chip, options: Options) -> Sequence[Step]:
-    """Return the passes from the `tile` level to the `llvm` level."""
+    """Return the passes from the `tile` level to the `llvm` level.
+
+    Raises:
+        KernelError: A block cannot have so many warps.
+    """
+    most = chip.max_threads // chip.warp_size
+    warps = options.num_warps
+    if not 0 < warps <= most or warps & (warps - 1):
+        raise KernelError(f"expected num_warps to be a power of two up to {most}, found {warps}")
     return [*tile_steps(chip, options), *tgpu_steps(chip, options), *machine_steps(chip, options)]
 
 
@@ -80,7 +84,6 @@ def machine_steps(chip: Chip, options: Options) -> Sequence[Step]:
     machine = NvptxMachine(chip, options.max_registers)
     return [
         Step(partial(lower_to_machine, machine=machine), MACHINE),
-        # Assembly last: until here every instruction has a name.
-        Step(emit_asm, MACHINE),
-        Step(upstream(_TO_LLVM, "convert_to_llvm"), LLVM),
+        # Opaque assembly appears only here, where nothing reads the IR any more.
+        Step(convert_to_llvm, LLVM),
     ]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tiledsl.targets.nvptx.chips import CHIPS
+from tiledsl.targets.nvptx.chips import CHIPS, MAX_GRID
+from tiledsl.targets.nvptx.chips import chip as find_chip
 
 if TYPE_CHECKING:
     from mlir import ir
@@ -24,7 +25,6 @@ def chips() -> Sequence[str]:
 
 def pipeline(chip: str, options: Options) -> Sequence[Step]:
     """Return the passes from the `tile` level to the `llvm` level."""
-    from tiledsl.targets.nvptx.chips import chip as find_chip
     from tiledsl.targets.nvptx.pipeline import passes
 
     return passes(find_chip(chip), options)
@@ -42,3 +42,18 @@ def driver() -> Driver:
     from tiledsl.targets.nvptx.driver import driver as cuda_driver
 
     return cuda_driver()
+
+
+def grid_limits(chip: str) -> tuple[int, int, int]:
+    """Return the most programs along each axis."""
+    return MAX_GRID
+
+
+def occupancy(chip: str, artifact: Artifact) -> float | None:
+    """Return the share of a multiprocessor's threads that blocks of this kernel can fill."""
+    if artifact.resources is None:
+        return None
+    found = find_chip(chip)
+    registers = artifact.resources.registers
+    blocks = found.resident_blocks(artifact.threads, registers, artifact.shared_bytes)
+    return blocks * artifact.threads / (found.warps_per_sm * found.warp_size)

@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.targets.nvptx.kernels import compile_for
+from tests.transforms.tile_kernels import Kernel, matmul, vector_add
+from tiledsl.dialects import tile
+from tiledsl.targets.nvptx import ptxas
+from tiledsl.targets.nvptx.target import occupancy
+from tiledsl.targets.target import Options
+
+
+def test_an_artifact_says_how_to_launch_it() -> None:
+    k = Kernel("*f32", "i1", "i64", "f8E4M3FN", "bf16")
+    k.store(k.args[0], k.load(k.args[0]))
+    made = compile_for("sm_90a", k.finish(), warps=2)
+    assert made.entry == "kernel"
+    assert made.kinds == ("ptr", "bool", "i64", "f8E4M3FN", "bf16")
+    assert made.threads == 64
+    assert made.shared_bytes == 0
+    assert list(made.texts)[:2] == ["llvm", "ptx"]
+
+
+def test_the_entry_has_its_threads_and_shared_memory() -> None:
+    made = compile_for("sm_90a", matmul(), options=Options(num_stages=2, max_registers=128))
+    ptx = str(made.texts["ptx"])
+    assert ".target sm_90a" in ptx
+    assert ".visible .entry kernel(" in ptx
+    assert ".reqntid 128" in ptx
+    assert ".maxnreg 128" in ptx
+    assert re.search(r"\.extern \.shared \.align 128 \.b8 shared_memory\[\]", ptx)
+    assert made.shared_bytes >= 2 * 2 * 128 * 32 * 2  # two stages of two operands
+
+
+def test_arguments_that_are_aligned_say_so() -> None:
+    ptx = str(compile_for("sm_80", vector_add()).texts["ptx"])
+    assert ".param .u64 .ptr .global .align 16 kernel_param_0" in ptx
+
+
+def test_without_ptxas_the_driver_gets_the_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ptxas, "find_ptxas", lambda: None)
+    made = compile_for("sm_80", vector_add())
+    assert made.binary == str(made.texts["ptx"]).encode()
+    assert "cubin" not in made.texts
+    assert made.resources is None
+    assert occupancy("sm_80", made) is None
+
+
+@pytest.mark.skipif(ptxas.find_ptxas() is None, reason="no ptxas")
+def test_with_ptxas_it_is_machine_code_and_what_it_takes_is_known() -> None:
+    made = compile_for("sm_80", vector_add())
+    assert made.binary == made.texts["cubin"]
+    assert made.binary[:4] == b"\x7fELF"
+    assert occupancy("sm_80", made) == 1.0
+
+
+def test_printing_declares_what_the_driver_provides() -> None:
+    k = Kernel("*f16")
+    value = k.load(k.pointers(k.args[0], 64))
+    with k.here():
+        tile.PrintOp.build(value, prefix="x")
+    ptx = str(compile_for("sm_80", k.finish()).texts["ptx"])
+    assert ".extern .func  (.param .b32 func_retval0) vprintf" in ptx
+    assert ptx.count("vprintf,") == 1
