@@ -187,7 +187,11 @@ def shared_access(
     steps: list[int] = []
     for bit in range(log2_exact(max(1, max_bytes * 8 // element_bits))):
         mask = span.solve(1 << bit)
-        if mask is None or moved >> bit & 1 or (in_order and mask != 1 << bit):
+        if mask is None or moved >> bit & 1:
+            break
+        # In order, no other register may permute the elements of a vector either.
+        others = (column for i, column in enumerate(columns) if i != bit)
+        if in_order and (mask != 1 << bit or any(column >> bit & 1 for column in others)):
             break
         steps.append(mask)
     degree = conflict_degree(offsets, len(steps), element_bits, memory, write)

@@ -146,3 +146,13 @@ def test_offsets_are_additive_where_no_bit_is_shared():
     assert shared_access(layout, LinearLayout.identity((64, 64)), 32).is_additive
     swizzled = xor_swizzle((64, 64), (1, 0), 4, 1, 8)
     assert not shared_access(layout, swizzled, 32).is_additive
+
+
+def test_a_vector_in_order_is_not_permuted_by_another_register() -> None:
+    """Column n holds its rows in the order k ^ n: only its first column is in order."""
+    shared = LinearLayout({"offset": [(1, 0), (2, 0), (1, 1), (2, 2)]}, (4, 4))
+    held = LinearLayout({"register": [(1, 0), (2, 0), (0, 1), (0, 2)]}, (4, 4))
+    assert shared_access(held, shared, 32).elements == 4
+    assert shared_access(held, shared, 32, in_order=True).elements == 1
+    plain = LinearLayout({"offset": [(1, 0), (2, 0), (0, 1), (0, 2)]}, (4, 4))
+    assert shared_access(held, plain, 32, in_order=True).elements == 4
