@@ -121,7 +121,7 @@ class Comparisons:
             signed = op.name == "arith.extsi" or source.lo >= 0
             kept = signed and Interval.of_width(width).covers(source)
             return self._form(operands[0]) if kept and integer_width(operands[0].type) > 1 else None
-        if len(operands) != 2 or not width:
+        if len(operands) != 2 or not all(integer_width(v.type) for v in (*operands, *op.results)):
             return None
         a, b = (self._range(operand) for operand in operands)
         whole = Interval.of_width(width)

@@ -220,3 +220,20 @@ def test_a_kernel_copies_what_it_did(
         Machine(memory).run(module, memory.pointer(0), memory.pointer(1), np.array(n, np.int32))
         results.append(memory.arrays[1])
     np.testing.assert_array_equal(results[0], results[1])
+
+
+def test_comparisons_of_comparisons_of_floats_are_left_alone():
+    module = parse(
+        """
+        func.func @kernel(%x: tensor<8xf32>) {
+          %zero = arith.constant dense<0.0> : tensor<8xf32>
+          %less = arith.cmpf olt, %x, %zero : tensor<8xf32>
+          %more = arith.cmpf ogt, %x, %zero : tensor<8xf32>
+          %both = arith.cmpi ult, %less, %more : tensor<8xi1>
+          return
+        }
+        """
+    )
+    before = str(module)
+    drop_true_masks(module)
+    assert str(module) == before
