@@ -13,7 +13,7 @@ from typing import TypeAlias
 import numpy as np
 from mlir import ir
 
-from tiledsl.targets.host.code import SGE, SLE, Code, integer, vector_type, width_of, wrap
+from tiledsl.targets.host.code import SGE, SLE, Code
 from tiledsl.targets.host.index import LANE, Bits, Picks, lane_offsets, loop_runs
 from tiledsl.targets.host.lanes import (
     Lanes,
@@ -26,6 +26,7 @@ from tiledsl.targets.host.lanes import (
     ones_of_product,
     ones_of_sum,
 )
+from tiledsl.targets.host.machine_types import integer, vector_type, width_of, wrap
 from tiledsl.targets.host.nest import Nest
 
 Simple: TypeAlias = Uniform | Stepped
@@ -198,7 +199,7 @@ class Arithmetic:
         first = simple[0]
         return rule(self, first, simple[-1], element)
 
-    def _scalar(self, name: str, a: Uniform, b: Uniform, ones: int, element: ir.Type) -> Uniform:
+    def scalar_op(self, name: str, a: Uniform, b: Uniform, ones: int, element: ir.Type) -> Uniform:
         """Build an integer op on two scalars."""
         level = max(a.level, b.level)
         value = self.code.op(f"arith.{name}", [a.value, b.value], element, self.nest.at(level))
@@ -324,7 +325,7 @@ def _linear(name: str, sign: int) -> Rule:
         elif x.constant == 0 and sign > 0:
             base = y
         else:
-            base = me._scalar(name, x, y, ones, element)  # noqa: SLF001
+            base = me.scalar_op(name, x, y, ones, element)
         if dx is None and dy is None:
             return base
         lanes = len(dx) if dx is not None else len(dy) if dy is not None else 1
@@ -352,7 +353,7 @@ def _multiply(me: Arithmetic, a: Simple, b: Simple, element: ir.Type) -> Simple 
     elif y.constant == 1:
         return a
     else:
-        base = me._scalar("muli", x, y, ones, element)  # noqa: SLF001
+        base = me.scalar_op("muli", x, y, ones, element)
     if dx is None or y.constant is None:
         return base
     guard = _guards(me, a, b, base.level)
@@ -380,7 +381,7 @@ def _shift_right(name: str) -> Rule:
         ones = known_ones(a)
         signed = name == "shrsi" and ones >> (width - 1) & 1
         ones = mask_of(width) if signed else ones >> b.constant
-        base = me._scalar(name, x, b, ones, element)  # noqa: SLF001
+        base = me.scalar_op(name, x, b, ones, element)
         return _join(me, base, None if dx is None else dx >> b.constant, None, None, width, element)
 
     return rule
@@ -395,7 +396,7 @@ def _and(me: Arithmetic, a: Simple, b: Simple, element: ir.Type) -> Simple | Non
     x, dx = _parts(a)
     if dx is not None and (b.constant is None or not _splittable(a, width)):
         return None
-    base = me._scalar("andi", x, b, known_ones(a) & known_ones(b), element)  # noqa: SLF001
+    base = me.scalar_op("andi", x, b, known_ones(a) & known_ones(b), element)
     offsets = None if dx is None or b.constant is None else dx & b.constant
     return _join(me, base, offsets, None, None, width, element)
 

@@ -13,10 +13,12 @@ from mlir import ir
 from tiledsl.dialects import tile
 from tiledsl.dialects.types import pointee, shape_of
 from tiledsl.targets.host.body import Body, usual_order
-from tiledsl.targets.host.code import Code, If, integer, size_of, stored_type, value_type, width_of
+from tiledsl.targets.host.build import If, add_block, create
+from tiledsl.targets.host.code import Code
 from tiledsl.targets.host.evaluate import Evaluator
 from tiledsl.targets.host.index import Index
 from tiledsl.targets.host.lanes import Lanes, Uniform
+from tiledsl.targets.host.machine_types import integer, size_of, stored_type, value_type, width_of
 from tiledsl.targets.host.nest import cover
 
 _BINARY = {
@@ -106,7 +108,7 @@ def _modify(
     pointer = code.pointer(address, at)
     bits = integer(8 * size_of(stored_type(held)))
     if op.kind in _FLOATS:
-        return _modify_float(code, op, pointer, value, held, at)
+        return _modify_float(code, op, pointer, value, at)
     operands = [pointer, _to_bits(code, value, held, at)]
     attributes = {"bin_op": _number(_BINARY[op.kind]), "ordering": _number(_ORDER[op.sem])}
     old = code.op("llvm.atomicrmw", operands, bits, at, attributes)
@@ -114,46 +116,55 @@ def _modify(
 
 
 def _modify_float(
-    code: Code, op: tile.AtomicRmwOp, pointer: ir.Value, value: ir.Value, held: ir.Type,
-    at: ir.InsertionPoint,
-) -> ir.Value:  # fmt: skip
+    code: Code, op: tile.AtomicRmwOp, pointer: ir.Value, value: ir.Value, at: ir.InsertionPoint
+) -> ir.Value:
     """Combine in a loop that ends when nobody has written in between."""
-    bits = integer(width_of(held))
-    natural = {"alignment": _number(size_of(held)), "ordering": _number(_ORDER["relaxed"])}
+    type_ = pointee(op.ptr.type)
+    bits = integer(width_of(type_))
+    natural = {"alignment": _number(size_of(bits)), "ordering": _number(_ORDER["relaxed"])}
     start = code.op("llvm.load", [pointer], bits, at, natural)
-    unknown = ir.Location.unknown(held.context)
-    loop = ir.Operation.create("scf.while", results=[bits], operands=[start], regions=2, ip=at)
-    attempt = loop.regions[0].blocks.append(bits, arg_locs=[unknown])
+    loop = create("scf.while", [start], [bits], regions=2, at=at)
+    attempt = add_block(loop, 0, [bits])
     inner = ir.InsertionPoint(attempt)
     seen = attempt.arguments[0]
-    old = code.op("arith.bitcast", [seen], held, inner)
-    new = _combine(code, _FLOATS[op.kind], old, value, inner)
-    new = code.op("arith.bitcast", [new], bits, inner)
+    a, b = (_to_float(code, x, type_, inner) for x in (seen, value))
+    new = _from_float(code, code.binary(_FLOATS[op.kind], a, b, inner), type_, inner)
     found, swapped = _swap(code, pointer, seen, new, op.sem, inner)
     again = code.binary("xori", swapped, code.constant(integer(1), 1), inner)
     code.op("scf.condition", [again, found], None, inner)
-    trip = loop.regions[1].blocks.append(bits, arg_locs=[unknown])
+    trip = add_block(loop, 1, [bits])
     code.op("scf.yield", [trip.arguments[0]], None, ir.InsertionPoint(trip))
-    return code.op("arith.bitcast", [loop.results[0]], held, at)
+    return _from_bits(code, loop.results[0], value.type, bits, at)
 
 
-def _combine(
-    code: Code, name: str, old: ir.Value, value: ir.Value, at: ir.InsertionPoint
-) -> ir.Value:
-    """Combine two floats; the small ones in f32, rounded once."""
-    if width_of(old.type) > 16:
-        return code.binary(name, old, value, at)
-    wide = ir.F32Type.get(old.type.context)
-    a, b = (code.op("arith.extf", [x], wide, at) for x in (old, value))
-    return round_to_half(code, code.binary(name, a, b, at), old.type, at)
+def _to_float(code: Code, value: ir.Value, type_: ir.Type, at: ir.InsertionPoint) -> ir.Value:
+    """Return a float of `type_`, given as it is held or as its bits, to compute with."""
+    if value.type == type_:
+        return value
+    if isinstance(type_, ir.BF16Type):
+        i32 = integer(32)
+        wide = code.op("arith.extui", [value], i32, at)
+        upper = code.binary("shli", wide, code.constant(i32, 16), at)
+        return code.op("arith.bitcast", [upper], ir.F32Type.get(type_.context), at)
+    float_ = code.op("arith.bitcast", [value], type_, at)
+    if isinstance(type_, ir.F16Type):
+        return code.op("arith.extf", [float_], ir.F32Type.get(type_.context), at)
+    return float_
 
 
-def round_to_half(code: Code, value: ir.Value, type_: ir.Type, at: ir.InsertionPoint) -> ir.Value:
-    """Round an f32 to f16 or bf16."""
-    if not isinstance(type_, ir.BF16Type):
-        return code.op("arith.truncf", [value], type_, at)
-    # Not the processor's instruction: x86's takes subnormal numbers for zero.
-    i32, i16 = integer(32), integer(16)
+def _from_float(code: Code, value: ir.Value, type_: ir.Type, at: ir.InsertionPoint) -> ir.Value:
+    """Return the bits of a computed value rounded to `type_`."""
+    bits = integer(width_of(type_))
+    if isinstance(type_, ir.BF16Type):
+        return _round_to_bf16(code, value, at)
+    if isinstance(type_, ir.F16Type):
+        value = code.op("arith.truncf", [value], type_, at)
+    return code.op("arith.bitcast", [value], bits, at)
+
+
+def _round_to_bf16(code: Code, value: ir.Value, at: ir.InsertionPoint) -> ir.Value:
+    """Round an f32 to nearest even; x86's instruction would take subnormal numbers for zero."""
+    i32 = integer(32)
     bits = code.op("arith.bitcast", [value], i32, at)
     upper = code.binary("shrui", bits, code.constant(i32, 16), at)
     odd = code.binary("andi", upper, code.constant(i32, 1), at)
@@ -164,8 +175,7 @@ def round_to_half(code: Code, value: ir.Value, type_: ir.Type, at: ir.InsertionP
     is_nan = code.op("arith.cmpf", [value, value], integer(1), at, unordered)
     quiet = code.binary("ori", upper, code.constant(i32, 0x40), at)
     chosen = code.select(is_nan, quiet, rounded, at)
-    narrow = code.op("arith.trunci", [chosen], i16, at)
-    return code.op("arith.bitcast", [narrow], type_, at)
+    return code.op("arith.trunci", [chosen], integer(16), at)
 
 
 def _swap(

@@ -6,15 +6,20 @@ tile-level text; `at` is where it goes now, always the end of the innermost open
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from mlir import ir
 
 from tiledsl.dialects.types import is_tile, shape_of
-from tiledsl.targets.host.code import (
-    Code,
+from tiledsl.targets.host.build import Value, create
+from tiledsl.targets.host.code import Code
+from tiledsl.targets.host.cpu import Cpu
+from tiledsl.targets.host.evaluate import Buffer, Evaluator
+from tiledsl.targets.host.index import Index, lane_bits, log2
+from tiledsl.targets.host.lanes import Lanes, Uniform
+from tiledsl.targets.host.machine_types import (
     integer,
     pointer_type,
     size_of,
@@ -22,10 +27,6 @@ from tiledsl.targets.host.code import (
     value_type,
     width_of,
 )
-from tiledsl.targets.host.cpu import Cpu
-from tiledsl.targets.host.evaluate import Buffer, Evaluator
-from tiledsl.targets.host.index import Index, lane_bits, log2
-from tiledsl.targets.host.lanes import Lanes, Uniform
 from tiledsl.targets.host.memory import offset_pointer
 from tiledsl.targets.host.nest import Nest, cover
 from tiledsl.targets.host.order import Order, orders
@@ -47,8 +48,8 @@ class Program:
 
     ids: Sequence[ir.Value]
     counts: Sequence[ir.Value]
-    scratch: ir.Value
-    job: ir.Value
+    scratch: Value
+    job: Value
 
 
 @dataclass
@@ -150,14 +151,14 @@ class Body:
                 "addr_space": ir.IntegerAttr.get(integer(32), 0),
             }
             top = ir.InsertionPoint.at_block_begin(self.module.body)
-            ir.Operation.create("llvm.mlir.global", attributes=attributes, regions=1, ip=top)
+            create("llvm.mlir.global", attributes=attributes, regions=1, at=top)
         name = {"global_name": ir.FlatSymbolRefAttr.get(self._texts[text])}
         top = self.code.top()
         pointer = self.code.op("llvm.mlir.addressof", [], pointer_type(), top, name)
         return self.code.op("llvm.ptrtoint", [pointer], integer(64), top), length
 
     @contextmanager
-    def inside(self, at: ir.InsertionPoint) -> Iterator[None]:
+    def inside(self, at: ir.InsertionPoint) -> Generator[None]:
         """Emit at another place for a while."""
         outside, self.at = self.at, at
         yield

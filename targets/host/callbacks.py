@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import sys
 import threading
+from collections.abc import Mapping
 from functools import cache
 
 import ml_dtypes
@@ -17,6 +18,8 @@ import numpy as np
 from tiledsl.dialects.diagnostics import KernelError
 from tiledsl.targets.host.job import PrintFormat
 
+_Record = Mapping[int, int]
+"""A pointer to i64s: ctypes has no public name for its type."""
 _Function = ctypes.CFUNCTYPE(None, ctypes.POINTER(ctypes.c_int64))
 _TEXT_FIELDS = 6
 """Fields of a record before an element's index: job, text, its length, and the program's place."""
@@ -47,8 +50,8 @@ class Callbacks:
         self._lock = threading.Lock()
         self.failures: dict[int, str] = {}
 
-    def _fail(self, record: ctypes._Pointer[ctypes.c_int64]) -> None:
-        job, program = record[0], tuple(record[3:_TEXT_FIELDS])
+    def _fail(self, record: _Record) -> None:
+        job, program = record[0], _numbers(record, 3, _TEXT_FIELDS)
         with self._lock:
             self.failures.setdefault(job, f"{_text(record)} (program {program})")
 
@@ -66,15 +69,19 @@ def callbacks() -> Callbacks:
     return Callbacks()
 
 
-def _text(record: ctypes._Pointer[ctypes.c_int64]) -> str:
+def _numbers(record: _Record, start: int, end: int) -> tuple[int, ...]:
+    return tuple(record[i] for i in range(start, end))
+
+
+def _text(record: _Record) -> str:
     return ctypes.string_at(record[1], record[2]).decode()
 
 
-def _print(record: ctypes._Pointer[ctypes.c_int64]) -> None:
+def _print(record: _Record) -> None:
     format_ = PrintFormat.of_text(_text(record))
-    program = tuple(record[3:_TEXT_FIELDS])
+    program = _numbers(record, 3, _TEXT_FIELDS)
     end = _TEXT_FIELDS + format_.rank
-    index = tuple(record[_TEXT_FIELDS:end])
+    index = _numbers(record, _TEXT_FIELDS, end)
     words = [f"pid {program} idx {index} {format_.prefix}"]
     if format_.type:
         words.append(show(record[end], format_))

@@ -30,7 +30,8 @@ from mlir import ir
 from tiledsl.dialects import tile
 from tiledsl.dialects.contracts import operations
 from tiledsl.dialects.types import element_of, is_pointer, is_tile, like
-from tiledsl.targets.host.code import integer
+from tiledsl.targets.host.build import Value, add_block, create
+from tiledsl.targets.host.machine_types import integer
 from tiledsl.transforms.rewrite import build, terminator
 
 
@@ -53,9 +54,9 @@ class _Step:
     """
 
     position: int
-    first: ir.Value
+    first: Value
     scalar: ir.Type
-    amount: ir.Value | ir.Attribute
+    amount: Value | ir.Attribute
 
 
 def _rewrite(loop: ir.Operation) -> None:
@@ -74,9 +75,8 @@ def _rewrite(loop: ir.Operation) -> None:
             inits[step.position] = _constant(step.scalar, ir.IntegerAttr.get(step.scalar, 0))
         bounds = list(loop.operands)[:3]
         types = [init.type for init in inits]
-        made = ir.Operation.create("scf.for", results=types, operands=[*bounds, *inits], regions=1)
-    all_types = [block.arguments[0].type, *types]
-    new = made.regions[0].blocks.append(*all_types, arg_locs=[loop.location] * len(all_types))
+        made = create("scf.for", [*bounds, *inits], types, regions=1)
+    new = add_block(made, 0, [block.arguments[0].type, *types])
     _enter(block, new, steps, loop.location)
     for op in list(block.operations):
         new.append(op)
@@ -119,8 +119,7 @@ def _uniform(value: ir.Value) -> ir.Value | ir.Attribute | None:
 
 
 def _constant(type_: ir.Type, value: ir.Attribute) -> ir.Value:
-    made = ir.Operation.create("arith.constant", results=[type_], attributes={"value": value})
-    return made.results[0]
+    return create("arith.constant", results=[type_], attributes={"value": value}).results[0]
 
 
 def _moved(step: _Step, by: ir.Value) -> ir.Value:
@@ -129,8 +128,7 @@ def _moved(step: _Step, by: ir.Value) -> ir.Value:
     splat = tile.SplatOp.build(by, results=[like(type_, step.scalar)]).tile
     if is_pointer(type_):
         return tile.AddPtrOp.build(step.first, splat, results=[type_]).result
-    made = ir.Operation.create("arith.addi", results=[type_], operands=[step.first, splat])
-    return made.results[0]
+    return create("arith.addi", [step.first, splat], [type_]).results[0]
 
 
 def _enter(block: ir.Block, new: ir.Block, steps: dict[int, _Step], where: ir.Location) -> None:
@@ -156,9 +154,7 @@ def _advance(end: ir.Operation, new: ir.Block, steps: dict[int, _Step]) -> None:
                 at = ir.InsertionPoint(end)
                 amount = build("arith.extsi", [amount], step.scalar, at, end.location)
             carried = new.arguments[1 + step.position]
-            made = ir.Operation.create(
-                "arith.addi", results=[step.scalar], operands=[carried, amount]
-            )
+            made = create("arith.addi", [carried, amount], [step.scalar])
             end.operands[step.position] = made.results[0]
 
 

@@ -1,16 +1,11 @@
 """Build machine-level ops at chosen places: constants, vectors, addresses.
 
-A thin layer over the bindings' generic builder, which is several times faster than the op classes.
 Constants are made once, at the top of the function being built.
-
-Types: a pointer is held as an i64 address and fp8 as its i8 bits; all else is as it was. In memory
-a bool is a byte.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cache
 from typing import Any
 
 import ml_dtypes
@@ -18,78 +13,19 @@ import numpy as np
 from mlir import ir
 from numpy.typing import NDArray
 
-from tiledsl.dialects.types import element_of, is_pointer
+from tiledsl.targets.host.build import create
+from tiledsl.targets.host.machine_types import (
+    integer,
+    lanes_of,
+    pointer_type,
+    vector_type,
+    width_of,
+    wrap,
+)
 
-
-@cache
-def integer(bits: int) -> ir.Type:
-    """Return the signless integer type of so many bits."""
-    return ir.IntegerType.get_signless(bits, _context())
-
-
-@cache
-def _context() -> ir.Context:
-    from tiledsl.dialects.context import context
-
-    return context()
-
-
-@cache
-def pointer_type() -> ir.Type:
-    """Return LLVM's pointer type."""
-    return ir.Type.parse("!llvm.ptr", _context())
-
-
-@cache
-def value_type(type_: ir.Type) -> ir.Type:
-    """Return the type that holds an element of a scalar or tile of `type_`."""
-    element = element_of(type_)
-    if is_pointer(element):
-        return integer(64)
-    if isinstance(element, ir.FloatType) and element.width == 8:
-        return integer(8)
-    return element
-
-
-@cache
-def stored_type(type_: ir.Type) -> ir.Type:
-    """Return the type of an element in memory."""
-    held = value_type(type_)
-    return integer(8) if held == integer(1) else held
-
-
-@cache
-def width_of(type_: ir.Type) -> int:
-    """Return the bits of a scalar machine type."""
-    assert isinstance(type_, ir.IntegerType | ir.FloatType)
-    return type_.width
-
-
-def size_of(type_: ir.Type) -> int:
-    """Return the bytes of a scalar machine type in memory."""
-    return max(1, width_of(type_) // 8)
-
-
-@cache
-def vector_type(element: ir.Type, lanes: int) -> ir.Type:
-    """Return the vector of so many elements; one is a scalar."""
-    if lanes == 1:
-        return element
-    return ir.VectorType.get([lanes], element, loc=ir.Location.unknown(_context()))
-
-
-def lanes_of(type_: ir.Type) -> int:
-    """Return the number of elements of a vector; 1 for a scalar."""
-    return ir.VectorType(type_).shape[0] if isinstance(type_, ir.VectorType) else 1
-
-
-def wrap(value: int, bits: int) -> int:
-    """Return `value` modulo 2**bits as a signed number."""
-    value &= (1 << bits) - 1
-    return value - (1 << bits) if value >> (bits - 1) else value
-
-
-_FP8: dict[str, Any] = {
+_SMALL_FLOATS: dict[str, Any] = {
+    "f16": np.float16,
+    "bf16": ml_dtypes.bfloat16,
     "f8E4M3FN": ml_dtypes.float8_e4m3fn,
     "f8E5M2": ml_dtypes.float8_e5m2,
 }
@@ -116,13 +52,7 @@ class Code:
         attributes: Mapping[str, ir.Attribute] | None = None,
     ) -> Any:
         """Build an op with at most one result and return that result."""
-        made = ir.Operation.create(
-            name,
-            results=[] if result is None else [result],
-            operands=list(operands),
-            attributes=dict(attributes) if attributes else None,
-            ip=at,
-        )
+        made = create(name, operands, () if result is None else (result,), attributes, at=at)
         return None if result is None else made.results[0]
 
     def top(self) -> ir.InsertionPoint:
@@ -151,11 +81,11 @@ class Code:
         return self._constant(key, type_, attribute)
 
     def float_constant(self, type_: ir.Type, value: ir.FloatAttr) -> ir.Value:
-        """Return a float constant, held as `type_`: fp8 as its bits."""
+        """Return a float constant, held as `type_`: small ones as their bits."""
         if not isinstance(type_, ir.IntegerType):
             return self.constant(type_, value.value)
-        bits = np.array(value.value).astype(_FP8[str(value.type)]).view(np.uint8)
-        return self.constant(type_, int(bits))
+        small = np.array(value.value).astype(_SMALL_FLOATS[str(value.type)])
+        return self.constant(type_, int.from_bytes(small.tobytes(), "little"))
 
     def table(self, element: ir.Type, values: NDArray[np.int64]) -> ir.Value:
         """Return a vector constant of integers (bools: 0 and 1), one a lane."""
@@ -164,11 +94,12 @@ class Code:
         if found is not None:
             return found
         type_ = vector_type(element, len(values))
+        dense: Any = ir.DenseElementsAttr
         if element == integer(1):
             flags = [ir.BoolAttr.get(bool(value)) for value in values]
-            return self._constant(key, type_, ir.DenseElementsAttr.get(flags, type_))
+            return self._constant(key, type_, dense.get(flags, type_))
         array = values.astype(_DENSE[width_of(element)])
-        return self._constant(key, type_, ir.DenseElementsAttr.get(array, type=type_))
+        return self._constant(key, type_, dense.get(array, type=type_))
 
     def splat(self, value: ir.Value, lanes: int, at: ir.InsertionPoint) -> ir.Value:
         """Return `value` in each of so many lanes."""
@@ -239,63 +170,9 @@ class Code:
     def _reduce_flags(self, kind: str, flags: ir.Value, at: ir.InsertionPoint) -> ir.Value:
         if not isinstance(flags.type, ir.VectorType):
             return flags
-        attribute = ir.Attribute.parse(kind, _context())
+        attribute = ir.Attribute.parse(kind, flags.type.context)
         return self.op("vector.reduction", [flags], integer(1), at, {"kind": attribute})
 
 
 EQ, NE, SLT, SLE, SGT, SGE, ULT, ULE, UGT, UGE = range(10)
 """The predicates of `arith.cmpi`."""
-
-
-class If:
-    """An `scf.if` under construction: build at `then` and `otherwise`, then `finish`."""
-
-    def __init__(
-        self,
-        condition: ir.Value,
-        results: Sequence[ir.Type],
-        at: ir.InsertionPoint,
-        with_else: bool = True,
-    ) -> None:
-        self._made = ir.Operation.create(
-            "scf.if", results=list(results), operands=[condition], regions=2, ip=at
-        )
-        self.then = ir.InsertionPoint(self._made.regions[0].blocks.append())
-        self._with_else = with_else
-        if with_else:
-            self.otherwise = ir.InsertionPoint(self._made.regions[1].blocks.append())
-
-    def finish(
-        self, then: Sequence[ir.Value] = (), otherwise: Sequence[ir.Value] = ()
-    ) -> list[ir.Value]:
-        """End both blocks with these values; return the results."""
-        ir.Operation.create("scf.yield", operands=list(then), ip=self.then)
-        if self._with_else:
-            ir.Operation.create("scf.yield", operands=list(otherwise), ip=self.otherwise)
-        return list(self._made.results)
-
-
-class For:
-    """An `scf.for` under construction: build at `body`, then `finish`."""
-
-    def __init__(
-        self,
-        bounds: tuple[ir.Value, ir.Value, ir.Value],
-        carried: Sequence[ir.Value],
-        at: ir.InsertionPoint,
-    ) -> None:
-        types = [value.type for value in carried]
-        self.op = ir.Operation.create(
-            "scf.for", results=types, operands=[*bounds, *carried], regions=1, ip=at
-        )
-        location = ir.Location.unknown(_context())
-        all_types = [bounds[0].type, *types]
-        block = self.op.regions[0].blocks.append(*all_types, arg_locs=[location] * len(all_types))
-        self.body = ir.InsertionPoint(block)
-        self.counter: ir.Value = block.arguments[0]
-        self.carried: list[ir.Value] = list(block.arguments)[1:]
-
-    def finish(self, yields: Sequence[ir.Value] = ()) -> list[ir.Value]:
-        """End the body with the next trip's values; return the results."""
-        ir.Operation.create("scf.yield", operands=list(yields), ip=self.body)
-        return list(self.op.results)

@@ -13,9 +13,10 @@ from mlir import ir
 
 from tiledsl.targets.host.arithmetic import mask_of
 from tiledsl.targets.host.body import Body
-from tiledsl.targets.host.code import Code, value_type, width_of
+from tiledsl.targets.host.code import Code
 from tiledsl.targets.host.evaluate import Evaluator
 from tiledsl.targets.host.lanes import Lanes, Spread, Uniform
+from tiledsl.targets.host.machine_types import value_type, width_of
 
 _COMMUTATIVE = frozenset(
     f"arith.{name}"
@@ -44,7 +45,7 @@ class Combiner:
     Attributes:
         elementwise: Whether it can be applied to vectors.
         commutes: Whether arguments may change places, so that parts may be combined in any order.
-        identities: For each value, what combines with anything to that; None where not known.
+        identity: What combines with anything to that, where the order is free.
     """
 
     def __init__(self, body: Body, name: str) -> None:
@@ -58,7 +59,7 @@ class Combiner:
         )
         single = self._single()
         self.commutes = single is not None
-        self.identities = None if single is None else [_identity(body.code, single)]
+        self.identity = None if single is None else _identity(body.code, single)
 
     def _single(self) -> ir.OpView | None:
         """Return the one commutative op that the function consists of, if so."""
@@ -106,22 +107,22 @@ class Combiner:
         Lanes that differ only in those bits are combined in order.
         """
         arithmetic = evaluator.arithmetic
-        current = list(values)
+        current: list[Lanes] = list(values)
         for left in range(bits, 0, -1):
             # In order: neighbours. In any order: halves, whose shuffles are cheaper.
             bit = left - 1 if self.commutes else 0
             low = [lane for lane in range(lanes) if not lane >> bit & 1]
-            parts: list[list[Lanes]] = [[], []]
+            halves: tuple[list[Lanes], list[Lanes]] = ([], [])
             for value in current:
                 vector = arithmetic.vector(value, lanes)
                 at = evaluator.nest.at(value.level)
-                for which, part in enumerate(parts):
+                for which, part in enumerate(halves):
                     picks = [lane | which << bit for lane in low]
                     picked = arithmetic.code.shuffle(vector, picks, at)
                     made = Uniform if len(low) == 1 else Spread
                     part.append(made(picked, value.level))
             lanes //= 2
-            current = self.apply(evaluator, *parts, lanes)
+            current = self.apply(evaluator, halves[0], halves[1], lanes)
         return current
 
 

@@ -17,9 +17,10 @@ from mlir import ir
 from tiledsl.dialects.types import is_tile, shape_of
 from tiledsl.targets.host.arithmetic import known_ones, mask_of
 from tiledsl.targets.host.body import Body
-from tiledsl.targets.host.code import For, value_type, width_of
+from tiledsl.targets.host.build import For, add_block, create, yielded
 from tiledsl.targets.host.evaluate import Buffer
 from tiledsl.targets.host.lanes import Uniform, trailing_zeros
+from tiledsl.targets.host.machine_types import value_type, width_of
 
 
 def lower_for(body: Body, op: ir.OpView) -> None:
@@ -30,16 +31,16 @@ def lower_for(body: Body, op: ir.OpView) -> None:
     block = op.operation.regions[0].blocks[0]
     counter, *carried = block.arguments
     buffers = _enter(body, inits, carried, results)
-    starts = [body.scalar(value).value for value in inits if not is_tile(value.type)]
+    starts = _scalars(body, inits)
     low, high, step = (bound.value for bound in bounds)
     loop = For((low, high, step), starts, body.at)
     body.set_scalar(counter, _counter(loop.counter, bounds[0], bounds[2]))
     _set_scalars(body, carried, loop.carried)
     with body.arena.loop(), body.inside(loop.body):
         body.lower_block(body, block)
-        yields = list(block.operations[len(block.operations) - 1].operation.operands)
+        yields = yielded(block)
         _replace(body, yields, buffers)
-        ends = [body.scalar(value).value for value in yields if not is_tile(value.type)]
+        ends = _scalars(body, yields)
         finals = loop.finish(ends)
     _leave(body, results, finals, buffers)
 
@@ -49,29 +50,27 @@ def lower_while(body: Body, op: ir.OpView) -> None:
     inits, results = list(op.operation.operands), list(op.operation.results)
     before, after = (region.blocks[0] for region in op.operation.regions)
     buffers = _enter(body, inits, before.arguments, None)
-    starts = [body.scalar(value).value for value in inits if not is_tile(value.type)]
+    starts = _scalars(body, inits)
     scalars = [value_type(result.type) for result in results if not is_tile(result.type)]
-    loop = ir.Operation.create("scf.while", results=scalars, operands=starts, regions=2, ip=body.at)
-    unknown = ir.Location.unknown(op.operation.context)
+    loop = create("scf.while", starts, scalars, regions=2, at=body.at)
     with body.arena.loop():
-        types = [start.type for start in starts]
-        test = loop.regions[0].blocks.append(*types, arg_locs=[unknown] * len(types))
+        test = add_block(loop, 0, [start.type for start in starts])
         _set_scalars(body, before.arguments, list(test.arguments))
         with body.inside(ir.InsertionPoint(test)):
             body.lower_block(body, before)
-            condition, *passed = before.operations[len(before.operations) - 1].operation.operands
+            condition, *passed = yielded(before)
             handed = _hand_over(body, passed)
-            values = [body.scalar(v).value for v in passed if not is_tile(v.type)]
+            values = _scalars(body, passed)
             flags = [body.scalar(condition).value, *values]
-            ir.Operation.create("scf.condition", operands=flags, ip=body.at)
-        trip = loop.regions[1].blocks.append(*scalars, arg_locs=[unknown] * len(scalars))
+            create("scf.condition", flags, at=body.at)
+        trip = add_block(loop, 1, scalars)
         _leave(body, list(after.arguments), list(trip.arguments), handed)
         with body.inside(ir.InsertionPoint(trip)):
             body.lower_block(body, after)
-            yields = list(after.operations[len(after.operations) - 1].operation.operands)
+            yields = yielded(after)
             _replace(body, yields, buffers)
-            ends = [body.scalar(value).value for value in yields if not is_tile(value.type)]
-            ir.Operation.create("scf.yield", operands=ends, ip=body.at)
+            ends = _scalars(body, yields)
+            create("scf.yield", ends, at=body.at)
     _leave(body, results, list(loop.results), handed)
 
 
@@ -84,19 +83,17 @@ def lower_if(body: Body, op: ir.OpView) -> None:
             body.set_buffer(result, buffer)
     scalars = [value_type(result.type) for result in results if not is_tile(result.type)]
     condition = body.scalar(op.operation.operands[0]).value
-    made = ir.Operation.create(
-        "scf.if", results=scalars, operands=[condition], regions=2, ip=body.at
-    )
-    for old, new in zip(op.operation.regions, made.regions, strict=True):
+    made = create("scf.if", [condition], scalars, regions=2, at=body.at)
+    for number, old in enumerate(op.operation.regions):
         if not len(old.blocks):
             continue
         block = old.blocks[0]
-        with body.inside(ir.InsertionPoint(new.blocks.append())):
+        with body.inside(ir.InsertionPoint(add_block(made, number))):
             body.lower_block(body, block)
-            yields = list(block.operations[len(block.operations) - 1].operation.operands)
+            yields = yielded(block)
             _replace(body, yields, buffers)
-            ends = [body.scalar(value).value for value in yields if not is_tile(value.type)]
-            ir.Operation.create("scf.yield", operands=ends, ip=body.at)
+            ends = _scalars(body, yields)
+            create("scf.yield", ends, at=body.at)
     _leave(body, results, list(made.results), buffers)
 
 
@@ -108,6 +105,11 @@ def _counter(value: ir.Value, low: Uniform, step: Uniform) -> Uniform:
     # From a start that is not negative it only grows.
     top = width if start >> (width - 1) else width - 1
     return Uniform(value, 0, mask_of(top) & -(1 << zeros))
+
+
+def _scalars(body: Body, values: Sequence[ir.Value]) -> list[ir.Value]:
+    """Return the scalars among some values, as they are now."""
+    return [body.scalar(value).value for value in values if not is_tile(value.type)]
 
 
 def _set_scalars(body: Body, old: Sequence[ir.Value], new: Sequence[ir.Value]) -> None:

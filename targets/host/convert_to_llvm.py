@@ -10,8 +10,9 @@ from __future__ import annotations
 from mlir import ir
 
 from tiledsl.dialects.contracts import operations
-from tiledsl.targets.host.code import integer
+from tiledsl.targets.host.build import attribute, create, symbol_name
 from tiledsl.targets.host.debug import LEAVE
+from tiledsl.targets.host.machine_types import integer
 from tiledsl.transforms.run import upstream
 
 _PASSES = (
@@ -24,21 +25,15 @@ _convert = upstream(_PASSES, "convert_to_llvm")
 def convert_to_llvm(module: ir.Module) -> None:
     """Run the pass described above on `module`, in place."""
     _convert(module)
-    declared = [op for op in module.body.operations if _is_leave(op)]
+    declared = [op for op in module.body.operations if symbol_name(op) == LEAVE]
     if not declared:
         return
     for op in list(operations(module.operation)):
-        attributes = op.operation.attributes
-        if op.operation.name == "llvm.call" and "callee" in attributes:
-            if attributes["callee"].value == LEAVE:
-                _end_block_at(op)
+        callee = attribute(op, "callee") if op.operation.name == "llvm.call" else None
+        if callee is not None and callee.value == LEAVE:
+            _end_block_at(op)
     for op in declared:
         op.operation.erase()
-
-
-def _is_leave(op: ir.OpView) -> bool:
-    attributes = op.operation.attributes
-    return "sym_name" in attributes and attributes["sym_name"].value == LEAVE
 
 
 def _end_block_at(call: ir.OpView) -> None:
@@ -49,5 +44,5 @@ def _end_block_at(call: ir.OpView) -> None:
         op.operation.erase()
     at = ir.InsertionPoint(block)
     one = {"value": ir.BoolAttr.get(True)}
-    failed = ir.Operation.create("llvm.mlir.constant", results=[integer(1)], attributes=one, ip=at)
-    ir.Operation.create("llvm.return", operands=[failed.results[0]], ip=at)
+    failed = create("llvm.mlir.constant", results=[integer(1)], attributes=one, at=at)
+    create("llvm.return", [failed.results[0]], at=at)

@@ -17,11 +17,12 @@ from mlir import ir
 from tiledsl.dialects import tile
 from tiledsl.dialects.types import element_of, is_pointer, shape_of
 from tiledsl.targets.host.body import Body, lanes_in
-from tiledsl.targets.host.code import If, integer, pointer_type, width_of
+from tiledsl.targets.host.build import If
 from tiledsl.targets.host.evaluate import Evaluator
 from tiledsl.targets.host.index import Index
 from tiledsl.targets.host.job import Job, PrintFormat
 from tiledsl.targets.host.lanes import Spread, Uniform
+from tiledsl.targets.host.machine_types import integer, pointer_type, width_of
 from tiledsl.targets.host.memory import offset_pointer
 
 LEAVE = "tile.leave"

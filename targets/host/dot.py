@@ -20,8 +20,9 @@ from tiledsl.dialects import tile
 from tiledsl.dialects.diagnostics import CompilerBug
 from tiledsl.dialects.types import shape_of
 from tiledsl.targets.host.body import Body
-from tiledsl.targets.host.code import For, integer, size_of, value_type, vector_type
+from tiledsl.targets.host.build import For
 from tiledsl.targets.host.evaluate import Buffer
+from tiledsl.targets.host.machine_types import integer, size_of, value_type, vector_type
 from tiledsl.targets.host.memory import offset_pointer
 
 

@@ -7,7 +7,6 @@ through a stack of its own, since a kernel's chain of ops may be longer than Pyt
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -16,24 +15,25 @@ from mlir import ir
 
 from tiledsl.dialects import tile
 from tiledsl.dialects.diagnostics import CompilerBug
-from tiledsl.dialects.types import is_tile, pointee
+from tiledsl.dialects.types import element_of, is_tile, pointee
 from tiledsl.targets.host import index as indexing
 from tiledsl.targets.host.arithmetic import Arithmetic
-from tiledsl.targets.host.code import (
-    NE,
-    Code,
+from tiledsl.targets.host.build import Value
+from tiledsl.targets.host.code import NE, Code
+from tiledsl.targets.host.cpu import Cpu
+from tiledsl.targets.host.index import CONSTANT, LANE, Index
+from tiledsl.targets.host.lanes import Lanes, Spread, Stepped, Uniform
+from tiledsl.targets.host.machine_types import (
+    element_of_vector,
     integer,
     size_of,
     stored_type,
     value_type,
-    vector_type,
 )
-from tiledsl.targets.host.cpu import Cpu
-from tiledsl.targets.host.index import CONSTANT, LANE, Index
-from tiledsl.targets.host.lanes import Lanes, Spread, Stepped, Uniform
 from tiledsl.targets.host.memory import Memory, Place
 from tiledsl.targets.host.nest import Nest
 from tiledsl.targets.host.order import source_indices
+from tiledsl.transforms.rewrite import attributes_of
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Buffer:
     """
 
     slot: int
-    pointer: ir.Value
+    pointer: Value
     shape: tuple[int, ...]
     held: ir.Type
 
@@ -200,7 +200,8 @@ class Evaluator:
             case tile.JoinOp():
                 return self._choose(index[-1][0], operands, lanes)
             case tile.CatOp():
-                return self._choose(index[op.axis][-1], operands, lanes)
+                axis: int = op.axis
+                return self._choose(index[axis][-1], operands, lanes)
             case (
                 tile.SplatOp()
                 | tile.ExpandDimsOp()
@@ -236,8 +237,20 @@ class Evaluator:
             return self._bitcast(operands[0], element, lanes)
         if name.partition(".")[0] not in ("arith", "math"):
             raise CompilerBug(f"{name} cannot be computed on the host; expected it to be expanded")
-        attributes = dict[str, ir.Attribute](op.operation.attributes.items())
+        attributes = attributes_of(op.operation)
+        if name in ("arith.extf", "arith.truncf"):
+            return self._convert_float(op, name, operands[0], lanes)
         return self.arithmetic.apply(name, operands, element, lanes, attributes)
+
+    def _convert_float(self, op: ir.OpView, name: str, source: Lanes, lanes: int) -> Lanes:
+        """Convert between floats, of which a small one is held as its bits."""
+        before, after = (element_of(v.type) for v in (op.operation.operands[0], op.results[0]))
+        apply = self.arithmetic.apply
+        if value_type(before) != before:
+            source = apply("arith.bitcast", [source], before, lanes)
+        made = apply(name, [source], after, lanes)
+        held = value_type(after)
+        return made if held == after else apply("arith.bitcast", [made], held, lanes)
 
     def _bitcast(self, source: Lanes, element: ir.Type, lanes: int) -> Lanes:
         # Pointers and integers have one type here; only a change of type is an op.
@@ -317,7 +330,7 @@ class Evaluator:
 
 def _element_type(lanes: Lanes) -> ir.Type:
     value = lanes.base if isinstance(lanes, Stepped) else lanes.value
-    return value.type.element_type if isinstance(value.type, ir.VectorType) else value.type
+    return element_of_vector(value.type)
 
 
 def constant(arithmetic: Arithmetic, op: ir.OpView, element: ir.Type) -> Uniform:

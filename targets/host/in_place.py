@@ -23,7 +23,7 @@ def assign_in_place(planner: Planner) -> None:
         name = op.operation.name
         if name == "scf.for":
             block = op.operation.regions[0].blocks[0]
-            carried = list(block.arguments)[1:]
+            carried = list[ir.Value](block.arguments)[1:]
             _Chains(planner).link(carried, _yields(block))
         elif name == "scf.while":
             _link_while(planner, op)
@@ -39,8 +39,8 @@ def _link_while(planner: Planner, op: ir.OpView) -> None:
     """Treat as a counted loop what hands its carried tiles on as they are."""
     before, after = (region.blocks[0] for region in op.operation.regions)
     passed = _yields(before)[1:]
-    if passed == list(before.arguments):
-        _Chains(planner).link(list(after.arguments), _yields(after))
+    if passed == list[ir.Value](before.arguments):
+        _Chains(planner).link(list[ir.Value](after.arguments), _yields(after))
 
 
 def _link_branches(planner: Planner, op: ir.OpView) -> None:

@@ -24,6 +24,8 @@ import numpy as np
 from mlir import ir
 from numpy.typing import NDArray
 
+from tiledsl.targets.host.build import Value
+
 Offsets: TypeAlias = NDArray[np.int64]
 
 
@@ -38,7 +40,7 @@ class Uniform:
         constant: The value of an integer constant.
     """
 
-    value: ir.Value
+    value: Value
     level: int = 0
     ones: int = -1
     constant: int | None = None
@@ -57,11 +59,11 @@ class Stepped:
         exact: Makes the vector that is right in any case; only with a guard.
     """
 
-    base: ir.Value
+    base: Value
     offsets: Offsets
     level: int
     ones: int
-    guard: ir.Value | None = None
+    guard: Value | None = None
     exact: Callable[[], ir.Value] | None = None
 
 
@@ -69,7 +71,7 @@ class Stepped:
 class Spread:
     """A vector, one element a lane."""
 
-    value: ir.Value
+    value: Value
     level: int
 
 

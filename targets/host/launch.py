@@ -10,23 +10,16 @@ there, and the job with it: nothing more is claimed.
 
 from __future__ import annotations
 
+from typing import Any
 
 from mlir import ir
 
 from tiledsl.dialects.types import bit_width, is_pointer
 from tiledsl.targets.arguments import ArgumentLayout
-from tiledsl.targets.host.code import (
-    NE,
-    SLT,
-    Code,
-    For,
-    If,
-    integer,
-    pointer_type,
-    stored_type,
-    value_type,
-)
+from tiledsl.targets.host.build import For, If, Value, add_block, body_of, create, symbol_name
+from tiledsl.targets.host.code import NE, SLT, Code
 from tiledsl.targets.host.job import Job
+from tiledsl.targets.host.machine_types import integer, pointer_type, stored_type, value_type
 from tiledsl.targets.host.memory import offset_pointer
 
 KINDS = "tile.kinds"
@@ -45,28 +38,28 @@ def kind_of(type_: ir.Type) -> str:
 
 def add_launcher(module: ir.Module, kernel: ir.OpView, scratch_bytes: int) -> None:
     """Add the function described above, under the name of `kernel`, which it replaces."""
-    name = kernel.operation.attributes["sym_name"].value
-    parameters = [argument.type for argument in kernel.operation.regions[0].blocks[0].arguments]
+    name = symbol_name(kernel)
+    parameters = [argument.type for argument in body_of(kernel).arguments]
     kinds = [kind_of(type_) for type_ in parameters]
     types = [pointer_type()] * 2
     kernel.operation.attributes["sym_name"] = ir.StringAttr.get(f"{name}.tiles")
-    made = ir.Operation.create(
-        "func.func",
-        attributes={
-            "sym_name": ir.StringAttr.get(name),
-            "function_type": ir.TypeAttr.get(ir.FunctionType.get(types, [])),
-            KINDS: ir.ArrayAttr.get([ir.StringAttr.get(kind) for kind in kinds]),
-            SCRATCH_BYTES: ir.IntegerAttr.get(integer(64), scratch_bytes),
-        },
-        regions=1,
-        ip=ir.InsertionPoint(module.body),
-    )
-    block = made.regions[0].blocks.append(*types, arg_locs=[ir.Location.unknown()] * 2)
+    arrays: Any = ir.ArrayAttr
+    attributes: dict[str, ir.Attribute] = {
+        "sym_name": ir.StringAttr.get(name),
+        "function_type": ir.TypeAttr.get(ir.FunctionType.get(types, [])),
+        KINDS: arrays.get([ir.StringAttr.get(kind) for kind in kinds]),
+        SCRATCH_BYTES: ir.IntegerAttr.get(integer(64), scratch_bytes),
+    }
+    at = ir.InsertionPoint(module.body)
+    made = create("func.func", attributes=attributes, regions=1, at=at)
+    block = add_block(made, 0, types)
     _Launcher(block, f"{name}.program").build(parameters, kinds)
 
 
 class _Launcher:
     def __init__(self, block: ir.Block, program: str) -> None:
+        self._job: Value
+        self._scratch: Value
         self._job, self._scratch = block.arguments
         self._code = Code(block)
         self._at = ir.InsertionPoint(block)
@@ -83,13 +76,12 @@ class _Launcher:
         ]
         counts = [self._field(name, integer(32)) for name in ("nx", "ny", "nz")]
         end, chunk = (self._field(name, integer(64)) for name in ("end", "chunk"))
-        loop = ir.Operation.create("scf.while", results=[integer(64)], regions=2, ip=at)
-        unknown = ir.Location.unknown()
-        test = ir.InsertionPoint(loop.regions[0].blocks.append())
+        loop = create("scf.while", results=[integer(64)], regions=2, at=at)
+        test = ir.InsertionPoint(add_block(loop, 0))
         start = self._claim(chunk, test)
         more = code.compare(SLT, start, end, test)
         code.op("scf.condition", [more, start], None, test)
-        trip = loop.regions[1].blocks.append(integer(64), arg_locs=[unknown])
+        trip = add_block(loop, 1, [integer(64)])
         self._run(trip, values, counts, (chunk, end))
         code.op("func.return", [], None, at)
 

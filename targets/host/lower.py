@@ -13,6 +13,8 @@ failed; `<kernel>` runs many of them (`launch`). The kernel's private functions 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from mlir import ir
 
 from tiledsl.dialects import tile
@@ -21,14 +23,8 @@ from tiledsl.dialects.types import pointee, shape_of
 from tiledsl.targets.host.arithmetic import mask_of
 from tiledsl.targets.host.atomic import lower_atomic_cas, lower_atomic_rmw
 from tiledsl.targets.host.body import Body, Program, lanes_in
-from tiledsl.targets.host.code import (
-    Code,
-    integer,
-    pointer_type,
-    stored_type,
-    value_type,
-    width_of,
-)
+from tiledsl.targets.host.build import add_block, attribute, body_of, create, symbol_name
+from tiledsl.targets.host.code import Code
 from tiledsl.targets.host.control import lower_for, lower_if, lower_while
 from tiledsl.targets.host.cpu import Cpu
 from tiledsl.targets.host.debug import LEAVE, lower_assert, lower_print
@@ -38,6 +34,13 @@ from tiledsl.targets.host.in_place import assign_in_place
 from tiledsl.targets.host.index import Index
 from tiledsl.targets.host.lanes import Uniform
 from tiledsl.targets.host.launch import add_launcher
+from tiledsl.targets.host.machine_types import (
+    integer,
+    pointer_type,
+    stored_type,
+    value_type,
+    width_of,
+)
 from tiledsl.targets.host.memory import Place
 from tiledsl.targets.host.order import Order
 from tiledsl.targets.host.plan import Planner, is_computable
@@ -51,7 +54,7 @@ def lower_programs(module: ir.Module, cpu: Cpu) -> None:
     kernels = [f for f in functions if "sym_visibility" not in f.operation.attributes]
     if len(kernels) != 1:
         raise CompilerBug(f"expected one public function, found {len(kernels)}")
-    combiners = {f.operation.attributes["sym_name"].value: f for f in functions}
+    combiners = {symbol_name(f): f for f in functions}
     scratch_bytes = _lower_kernel(module, kernels[0], combiners, cpu)
     add_launcher(module, kernels[0], scratch_bytes)
     for function in functions:
@@ -62,26 +65,23 @@ def _lower_kernel(
     module: ir.Module, kernel: ir.OpView, combiners: dict[str, ir.OpView], cpu: Cpu
 ) -> int:
     """Build the function that runs one program; return the bytes of scratch memory it wants."""
-    old = kernel.operation.regions[0].blocks[0]
+    old = body_of(kernel)
     i32 = integer(32)
     own = [value_type(argument.type) for argument in old.arguments]
     types = [*own, *[i32] * 6, pointer_type(), pointer_type()]
-    name = kernel.operation.attributes["sym_name"].value
-    made = ir.Operation.create(
-        "func.func",
-        attributes={
-            "sym_name": ir.StringAttr.get(f"{name}.program"),
-            "function_type": ir.TypeAttr.get(ir.FunctionType.get(types, [integer(1)])),
-            "sym_visibility": ir.StringAttr.get("private"),
-            "llvm.linkage": ir.Attribute.parse("#llvm.linkage<internal>"),
-            # Inlined into the loop over programs it would be unrolled, and save nothing.
-            "no_inline": ir.UnitAttr.get(),
-        },
-        regions=1,
-        ip=ir.InsertionPoint(module.body),
-    )
-    block = made.regions[0].blocks.append(*types, arg_locs=[ir.Location.unknown()] * len(types))
-    arguments = list(block.arguments)
+    name = symbol_name(kernel)
+    attributes: dict[str, ir.Attribute] = {
+        "sym_name": ir.StringAttr.get(f"{name}.program"),
+        "function_type": ir.TypeAttr.get(ir.FunctionType.get(types, [integer(1)])),
+        "sym_visibility": ir.StringAttr.get("private"),
+        "llvm.linkage": ir.Attribute.parse("#llvm.linkage<internal>"),
+        # Inlined into the loop over programs it would be unrolled, and save nothing.
+        "no_inline": ir.UnitAttr.get(),
+    }
+    at = ir.InsertionPoint(module.body)
+    made = create("func.func", attributes=attributes, regions=1, at=at)
+    block = add_block(made, 0, types)
+    arguments = list[ir.Value](block.arguments)
     program = Program(arguments[-8:-5], arguments[-5:-2], arguments[-2], arguments[-1])
     planner = Planner(kernel)
     planner.run()
@@ -102,7 +102,7 @@ def _lower_kernel(
     if body.needs_leave:
         _declare(module, LEAVE)
     went_well = body.code.constant(integer(1), 0)
-    ir.Operation.create("func.return", operands=[went_well], ip=body.at)
+    create("func.return", [went_well], at=body.at)
     return body.place()
 
 
@@ -114,19 +114,16 @@ def _declare(module: ir.Module, name: str) -> None:
         "sym_visibility": ir.StringAttr.get("private"),
     }
     at = ir.InsertionPoint(module.body)
-    ir.Operation.create("func.func", attributes=attributes, regions=1, ip=at)
+    create("func.func", attributes=attributes, regions=1, at=at)
 
 
 def _set_arguments(body: Body, kernel: ir.OpView, old: ir.Block, arguments: list[ir.Value]) -> None:
-    attributes = kernel.operation.attributes
-    described = attributes["arg_attrs"] if "arg_attrs" in attributes else None
+    described = attribute(kernel, "arg_attrs")
     for i, argument in enumerate(old.arguments):
         ones = -1
-        known = described[i] if described is not None else {}
-        if "tile.divisibility" in known:
-            divisor = known["tile.divisibility"].value
-            width = width_of(arguments[i].type)
-            ones = mask_of(width) & -(divisor & -divisor)
+        if described is not None and "tile.divisibility" in described[i]:
+            divisor = int(described[i]["tile.divisibility"].value)
+            ones = mask_of(width_of(arguments[i].type)) & -(divisor & -divisor)
         body.set_scalar(argument, Uniform(arguments[i], 0, ones))
 
 
@@ -171,9 +168,9 @@ def _lower_plain(body: Body, op: ir.OpView) -> None:
         case tile.ScanOp():
             lower_scan(body, op)
         case tile.ProgramIdOp():
-            body.set_scalar(op.id, _count(body.program.ids[op.axis]))
+            _set_count(body, op, body.program.ids)
         case tile.NumProgramsOp():
-            body.set_scalar(op.count, _count(body.program.counts[op.axis]))
+            _set_count(body, op, body.program.counts)
         case tile.PrintOp():
             lower_print(body, op)
         case tile.AssertOp():
@@ -184,9 +181,12 @@ def _lower_plain(body: Body, op: ir.OpView) -> None:
             _lower_scalar(body, op)
 
 
-def _count(value: ir.Value) -> Uniform:
-    """Return an i32 of the grid: never negative."""
-    return Uniform(value, 0, mask_of(31))
+def _set_count(
+    body: Body, op: tile.ProgramIdOp | tile.NumProgramsOp, values: Sequence[ir.Value]
+) -> None:
+    """Set an i32 of the grid, which is never negative."""
+    axis: int = op.axis
+    body.set_scalar(op.operation.results[0], Uniform(values[axis], 0, mask_of(31)))
 
 
 def _lower_scalar(body: Body, op: ir.OpView) -> None:

@@ -18,10 +18,11 @@ import numpy as np
 from mlir import ir
 
 from tiledsl.targets.host.arithmetic import Arithmetic
-from tiledsl.targets.host.code import (
-    Code,
-    For,
-    If,
+from tiledsl.targets.host.build import For, If, Value
+from tiledsl.targets.host.code import Code
+from tiledsl.targets.host.cpu import Cpu
+from tiledsl.targets.host.lanes import Lanes, Spread, Stepped, Uniform
+from tiledsl.targets.host.machine_types import (
     integer,
     lanes_of,
     pointer_type,
@@ -29,8 +30,6 @@ from tiledsl.targets.host.code import (
     vector_type,
     width_of,
 )
-from tiledsl.targets.host.cpu import Cpu
-from tiledsl.targets.host.lanes import Lanes, Spread, Stepped, Uniform
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,7 @@ class Place:
 
     address: Lanes
     element: ir.Type
-    origin: ir.Value | None = None
+    origin: Value | None = None
     volatile: bool = False
 
 
@@ -333,10 +332,10 @@ class _Run:
         guard: The condition under which this holds.
     """
 
-    base: ir.Value
+    base: Value
     low: int
     order: list[int] | None
-    guard: ir.Value | None
+    guard: Value | None
 
 
 def _neighbours(place: Place) -> _Run | None:

@@ -13,8 +13,10 @@ from dataclasses import dataclass
 
 from mlir import ir
 
-from tiledsl.targets.host.code import Code, For, integer
+from tiledsl.targets.host.build import For
+from tiledsl.targets.host.code import Code
 from tiledsl.targets.host.index import LANE, Bits, Index, log2
+from tiledsl.targets.host.machine_types import integer
 
 
 class Nest:

@@ -118,7 +118,7 @@ def source_indices(op: ir.OpView, value: ir.Value, index: Index) -> list[Index]:
         case tile.JoinOp():
             return [index[:-1]] * 2
         case tile.CatOp():
-            half = index[op.axis][:-1]
-            return [(*index[: op.axis], half, *index[op.axis + 1 :])] * 2
+            axis: int = op.axis
+            return [(*index[:axis], index[axis][:-1], *index[axis + 1 :])] * 2
         case _:
             return [index] * len(op.operation.operands)

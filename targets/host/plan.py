@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from mlir import ir
 
 from tiledsl.dialects import tile
-from tiledsl.dialects.types import is_tile, shape_of
+from tiledsl.dialects.types import is_tile
 
 CHEAP = 24
 """The most operations an element that are worth doing again rather than keeping the result."""
@@ -207,10 +207,8 @@ class Planner:
             loads = [v for v in reached if isinstance(self.plan.computed(v), tile.LoadOp)]
             if not loads:
                 continue
-            is_value = not isinstance(write, tile.AtomicRmwOp | tile.AtomicCasOp) and (
-                operand == write.value  # type: ignore[attr-defined]
-            )
-            self.plan.kept.update([operand] if is_value else loads)
+            whole = isinstance(write, tile.StoreOp) and operand == write.value
+            self.plan.kept.update([operand] if whole else loads)
 
 
 def own_cost(op: ir.OpView) -> int:

@@ -61,7 +61,7 @@ class _Task:
         while not self._left.is_set():
             try:
                 self._left.wait()
-            except BaseException as error:  # noqa: BLE001 (raised again when it is safe)
+            except BaseException as error:  # raised again when it is safe
                 interruption = error
         if interruption is not None:
             raise interruption

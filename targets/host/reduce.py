@@ -16,11 +16,12 @@ from mlir import ir
 from tiledsl.dialects import tile
 from tiledsl.dialects.types import shape_of
 from tiledsl.targets.host.body import Body
-from tiledsl.targets.host.code import EQ, integer, value_type, vector_type
+from tiledsl.targets.host.code import EQ
 from tiledsl.targets.host.combine import Combiner
-from tiledsl.targets.host.evaluate import Buffer, Evaluator
+from tiledsl.targets.host.evaluate import Evaluator
 from tiledsl.targets.host.index import Bits, Index, compact, log2, number
 from tiledsl.targets.host.lanes import Lanes, Spread, Uniform
+from tiledsl.targets.host.machine_types import element_of_vector, integer, value_type, width_of
 from tiledsl.targets.host.nest import Cover, cover
 
 _TOTALS = 2
@@ -67,7 +68,7 @@ def lower_reduce(body: Body, op: tile.ReduceOp) -> None:
     """Lower one reduction."""
     combiner = Combiner(body, op.combine)
     shape = shape_of(op.sources[0].type)
-    widest = max((value_type(s.type) for s in op.sources), key=lambda t: t.width)
+    widest = max((value_type(s.type) for s in op.sources), key=width_of)
     lanes = body.lane_bits(widest) if combiner.elementwise else 0
     axis = min(axes(shape, op.axis, lanes), key=lambda axis: _cost(body, op, axis))
     buffers = [body.destination(r) if shape_of(r.type) else None for r in op.operation.results]
@@ -111,11 +112,10 @@ class _Reduction:
 
     def run(self) -> list[Lanes]:
         """Return the totals, one lane for each element of the result."""
-        axis, evaluator = self._axis, self._evaluator
-        if not axis.loop_bits:
+        if not self._axis.loop_bits:
             return self._folded(self._elements(()))
-        if self._combiner.commutes:
-            return self._any_order()
+        if self._combiner.identity is not None:
+            return self._any_order(self._combiner.identity)
         return self._in_order()
 
     def _elements(self, rest: Bits) -> list[Lanes]:
@@ -125,10 +125,9 @@ class _Reduction:
     def _folded(self, values: list[Lanes]) -> list[Lanes]:
         return self._combiner.fold(self._evaluator, values, self._lanes, self._axis.along)
 
-    def _any_order(self) -> list[Lanes]:
+    def _any_order(self, identity: ir.Value) -> list[Lanes]:
         """Keep several vectors of totals; combine them, then their lanes, after the loop."""
         bits = min(_TOTALS, self._axis.loop_bits)
-        (identity,) = self._combiner.identities or ()
         arithmetic = self._evaluator.arithmetic
         start = arithmetic.vector(Uniform(identity), self._lanes)
         carried = self._nest.open(1 << self._axis.loop_bits - bits, [start] * (1 << bits))
@@ -191,5 +190,5 @@ def is_first(evaluator: Evaluator, level: int, first: int = 0) -> Uniform:
 def choose(evaluator: Evaluator, flag: Lanes, a: Lanes, b: Lanes, lanes: int) -> Lanes:
     """Return a where a bool holds, else b."""
     vector = evaluator.arithmetic.vector(a, lanes)
-    element = vector.type.element_type if lanes > 1 else vector.type  # type: ignore[attr-defined]
+    element = element_of_vector(vector.type)
     return evaluator.arithmetic.apply("arith.select", [flag, a, b], element, lanes)

@@ -13,10 +13,10 @@ from mlir import ir
 from tiledsl.dialects import tile
 from tiledsl.dialects.types import shape_of
 from tiledsl.targets.host.body import Body
-from tiledsl.targets.host.code import integer, value_type
 from tiledsl.targets.host.combine import Combiner
 from tiledsl.targets.host.evaluate import Evaluator
 from tiledsl.targets.host.lanes import Lanes, Spread, Uniform
+from tiledsl.targets.host.machine_types import integer, value_type, width_of
 from tiledsl.targets.host.reduce import Axis, axes, choose, is_first
 
 
@@ -24,7 +24,7 @@ def lower_scan(body: Body, op: tile.ScanOp) -> None:
     """Lower one scan."""
     combiner = Combiner(body, op.combine)
     shape = shape_of(op.sources[0].type)
-    widest = max((value_type(s.type) for s in op.sources), key=lambda t: t.width)
+    widest = max((value_type(s.type) for s in op.sources), key=width_of)
     lanes = body.lane_bits(widest) if combiner.elementwise else 0
     axis = axes(shape, op.axis, lanes)[0]
     buffers = [body.destination(result) for result in op.operation.results]

@@ -9,7 +9,7 @@ Free of MLIR; a placed arena is checked by a property test: no two buffers in us
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -46,7 +46,7 @@ class Arena:
         self.slots[number].last = self._now
 
     @contextmanager
-    def loop(self) -> Iterator[None]:
+    def loop(self) -> Generator[None]:
         """Within, code is emitted that runs again and again."""
         start = self._now
         yield

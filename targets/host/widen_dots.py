@@ -21,6 +21,8 @@ from mlir import ir
 from tiledsl.dialects import tile
 from tiledsl.dialects.contracts import operations
 from tiledsl.dialects.types import bit_width, element_of, is_float, like
+from tiledsl.targets.host.build import create
+from tiledsl.transforms.rewrite import replace_uses_except, retype
 
 
 def widen_dots(module: ir.Module) -> None:
@@ -47,10 +49,10 @@ def _widen(op: tile.DotOp) -> None:
         return
     result = op.result
     narrow_type = result.type
-    result.set_type(like(narrow_type, wide))
+    retype(result, like(narrow_type, wide))
     with ir.InsertionPoint.after(op):
         narrow = tile.CastOp.build(result, results=[narrow_type])
-    result.replace_all_uses_except(narrow.result, narrow.operation)
+    replace_uses_except(result, narrow.result, narrow.operation)
 
 
 def _converted(value: ir.Value, wide: ir.Type, signed: bool) -> ir.Value:
@@ -61,4 +63,4 @@ def _converted(value: ir.Value, wide: ir.Type, signed: bool) -> ir.Value:
     if is_float(wide):
         return tile.CastOp.build(value, results=[to]).result
     name = "arith.extsi" if signed else "arith.extui"
-    return ir.Operation.create(name, results=[to], operands=[value]).results[0]
+    return create(name, [value], [to]).results[0]
