@@ -261,6 +261,7 @@ _BINARY: dict[str, Callable[[Array, Array], Any]] = {
     "arith.mulf": lambda a, b: a * b,
     "arith.muli": lambda a, b: a * b,
     "arith.divf": lambda a, b: a / b,
+    "arith.remf": np.fmod,
     "arith.andi": np.bitwise_and,
     "arith.ori": np.bitwise_or,
     "arith.xori": np.bitwise_xor,

@@ -153,32 +153,23 @@ def _has_float(*operands: Operand) -> bool:
 
 
 def _float_divmod(a: Value, b: Value) -> tuple[Value, Value]:
-    """Return NumPy's floor quotient and remainder of floats.
-
-    As npy_divmod: the exact remainder of truncated division moves to the divisor's sign, and the
-    quotient is rounded from what is left, so that it is right where a / b is not.
-    """
-    zero = constant(0.0, a.dtype, a.shape)
-    truncated = upstream("arith.remf", a, b)
-    wrong_sign = bit_and(
-        not_equal(truncated, zero), not_equal(less(b, zero), less(truncated, zero))
-    )
-    remainder = select(wrong_sign, _plain("arith.addf", truncated, b), truncated)
-    remainder = select(equal(remainder, zero), upstream("math.copysign", zero, b), remainder)
-    exact = upstream("arith.divf", _plain("arith.subf", a, remainder), b)
-    quotient = upstream("math.roundeven", exact)
-    signed_zero = upstream("math.copysign", zero, upstream("arith.divf", a, b))
-    quotient = select(equal(quotient, zero), signed_zero, quotient)
-    # Division by zero gives what `/` gives: an infinity or NaN.
+    """Return NumPy's floor quotient and remainder of floats, step by step as its npy_divmod."""
+    zero, one, half = (constant(v, a.dtype, a.shape) for v in (0.0, 1.0, 0.5))
+    ratio = upstream("arith.divf", a, b)
+    # The remainder of truncated division is exact; it moves to the divisor's sign.
+    rest = upstream("arith.remf", a, b)
+    moves = bit_and(not_equal(rest, zero), not_equal(less(b, zero), less(rest, zero)))
+    remainder = select(moves, upstream("arith.addf", rest, b), rest)
+    remainder = select(equal(rest, zero), upstream("math.copysign", zero, b), remainder)
+    # So (a - rest) / b is an integer but for rounding.
+    near = upstream("arith.divf", upstream("arith.subf", a, rest), b)
+    near = select(moves, upstream("arith.subf", near, one), near)
+    below = upstream("math.floor", near)
+    rounds_up = greater(upstream("arith.subf", near, below), half)
+    quotient = select(rounds_up, upstream("arith.addf", below, one), below)
+    quotient = select(equal(near, zero), upstream("math.copysign", zero, ratio), quotient)
     by_zero = equal(b, zero)
-    return select(by_zero, upstream("arith.divf", a, b), quotient), select(
-        by_zero, truncated, remainder
-    )
-
-
-def _plain(name: str, a: Value, b: Value) -> Value:
-    """Return a float operation that must not be contracted."""
-    return upstream(name, a, b)
+    return select(by_zero, ratio, quotient), select(by_zero, rest, remainder)
 
 
 def power(base: Operand, exponent: Operand) -> Value:
@@ -308,37 +299,35 @@ def _shift_pair(left: Operand, right: Operand, sign: str) -> tuple[Value, Value,
 def shift_left(left: Operand, right: Operand) -> Value:
     """Return left << right; 0 where `right` is the width or more (or negative)."""
     a, b, count = _shift_pair(left, right, "<<")
-    width = a.dtype.primitive_bitwidth
-    if count is not None and count < width:
-        return upstream("arith.shli", a, b)
-    zero = constant(0, a.dtype, a.shape)
-    if count is not None:
-        return zero
-    return select(_in_range(b), upstream("arith.shli", a, b), zero)
+    return _zero_beyond("arith.shli", a, b, count)
 
 
 def shift_right(left: Operand, right: Operand) -> Value:
     """Return left >> right: 0, or the sign if signed, where `right` is the width or more."""
     a, b, count = _shift_pair(left, right, ">>")
+    if not a.dtype.is_int_signed():
+        return _zero_beyond("arith.shrui", a, b, count)
     last = a.dtype.primitive_bitwidth - 1
-    if a.dtype.is_int_signed():
-        if count is None:
-            b = upstream("arith.minui", b, constant(last, b.dtype, b.shape))
-        elif count > last:
-            b = constant(last, b.dtype, b.shape)
-        return upstream("arith.shrsi", a, b)
-    if count is not None and count <= last:
-        return upstream("arith.shrui", a, b)
+    if count is None or count > last:
+        b = _at_most(b, last) if count is None else constant(last, b.dtype, b.shape)
+    return upstream("arith.shrsi", a, b)
+
+
+def _zero_beyond(name: str, a: Value, b: Value, count: int | None) -> Value:
+    """Return a shift of `a` by `b`, 0 where that is the width or more."""
+    width = a.dtype.primitive_bitwidth
+    if count is not None and count < width:
+        return upstream(name, a, b)
     zero = constant(0, a.dtype, a.shape)
     if count is not None:
         return zero
-    return select(_in_range(b), upstream("arith.shrui", a, b), zero)
+    inside = casts.compare("arith.cmpi", _UNSIGNED["<"], b, constant(width, b.dtype, b.shape))
+    return select(inside, upstream(name, a, _at_most(b, width - 1)), zero)
 
 
-def _in_range(count: Value) -> Value:
-    """Return where a shift count, taken as unsigned, is below the width."""
-    width = constant(count.dtype.primitive_bitwidth, count.dtype, count.shape)
-    return casts.compare("arith.cmpi", _UNSIGNED["<"], count, width)
+def _at_most(count: Value, last: int) -> Value:
+    """Return a shift count, taken as unsigned, held to `last`."""
+    return upstream("arith.minui", count, constant(last, count.dtype, count.shape))
 
 
 # --- comparison ----------------------------------------------------------------------------------
