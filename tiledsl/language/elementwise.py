@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from tiledsl.dialects import tile
 from tiledsl.dialects.diagnostics import KernelError
-from tiledsl.dtypes import DType, bool_, int32, int64, to_inexact, uint64, unwrap
+from tiledsl.dtypes import DType, bool_, float32, int32, int64, to_inexact, uint64, unwrap
 from tiledsl.language import casts
 from tiledsl.language.builder import current
 from tiledsl.language.operands import (
@@ -153,7 +153,13 @@ def _has_float(*operands: Operand) -> bool:
 
 
 def _float_divmod(a: Value, b: Value) -> tuple[Value, Value]:
-    """Return NumPy's floor quotient and remainder of floats, step by step as its npy_divmod."""
+    """Return NumPy's floor quotient and remainder of floats, step by step as its npy_divmod.
+
+    Those of 8 and 16 bits are computed in float32 and rounded once, as NumPy does too.
+    """
+    if a.dtype.primitive_bitwidth < 32:
+        wide = _float_divmod(casts.to(a, float32), casts.to(b, float32))
+        return casts.to(wide[0], a.dtype), casts.to(wide[1], a.dtype)
     zero, one, half = (constant(v, a.dtype, a.shape) for v in (0.0, 1.0, 0.5))
     ratio = upstream("arith.divf", a, b)
     # The remainder of truncated division is exact; it moves to the divisor's sign.
