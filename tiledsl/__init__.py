@@ -84,6 +84,7 @@ if TYPE_CHECKING:
     from tiledsl.language.math import (
         PropagateNan,
         abs,
+        cast,
         ceil,
         clamp,
         cos,
@@ -187,6 +188,7 @@ _LAZY = {
     "dot": "dot",
     "PropagateNan": "math",
     "abs": "math",
+    "cast": "math",
     "ceil": "math",
     "clamp": "math",
     "cos": "math",
@@ -305,6 +307,7 @@ __all__ = [
     "bool_",
     "broadcast",
     "broadcast_to",
+    "cast",
     "cat",
     "cdiv",
     "ceil",

@@ -33,6 +33,20 @@ class PropagateNan(Enum):
     """Give NaN where an operand is NaN."""
 
 
+def cast(
+    input: Operand, dtype: object, fp_downcast_rounding: str | None = None, bitcast: bool = False
+) -> Value:
+    """Return `input` converted to another element type, as `x.to(dtype)` is.
+
+    Args:
+        input: A value or a number.
+        dtype: The type.
+        fp_downcast_rounding: "rtne" or None: floats round to nearest even.
+        bitcast: Whether to keep the bits instead of the number.
+    """
+    return casts.to(as_value(input), dtype, bitcast, fp_downcast_rounding)
+
+
 # --- selection and extrema -----------------------------------------------------------------------
 
 

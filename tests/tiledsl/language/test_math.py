@@ -99,6 +99,12 @@ def test_where_broadcasts_all_three() -> None:
     same(got, np.where(c, x, np.float32(-1)))
 
 
+def test_cast_is_the_function_of_to() -> None:
+    x = np.array([1.5, -2.5], np.float32)
+    same(evaluated(lambda v: math.cast(v, int32), x), np.array([1, -2], np.int32))
+    same(evaluated(lambda v: math.cast(v, int32, bitcast=True), x), x.view(np.int32))
+
+
 def test_abs_of_every_kind() -> None:
     for x in (
         np.array([-128, -1, 5], np.int8)[[0, 1, 2, 2]],
