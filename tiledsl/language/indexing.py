@@ -8,7 +8,6 @@ from typing import Any, cast
 
 from tiledsl.dialects import tile
 from tiledsl.dialects.diagnostics import KernelError
-from tiledsl.dtypes import constexpr
 from tiledsl.language.value import Value, build, describe
 
 
@@ -33,8 +32,8 @@ def indexed(value: Value, key: object) -> Value:
     keys = cast("tuple[object, ...]", key if isinstance(key, tuple) else (key,))
     kept = sum(1 for k in keys if k is not None and not isinstance(k, EllipsisType))
     for k in keys:
-        plain = k is None or isinstance(k, EllipsisType) or k == slice(None)
-        if isinstance(k, Value | constexpr) or not plain:
+        whole = isinstance(k, slice) and k == slice(None)
+        if not (k is None or isinstance(k, EllipsisType) or whole):
             raise KernelError(
                 f"expected `None` and `:` as indices of a tile, found {_index_text(k)}",
                 hint="elements are picked while they are loaded, by their pointers",

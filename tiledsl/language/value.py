@@ -208,7 +208,7 @@ class Value:
 
     def __len__(self) -> int:
         if not self.shape:
-            raise KernelError(f"expected a tile, found the scalar {describe(self)}")
+            raise KernelError(f"expected a tile, found {describe(self)}")
         return self.shape[0]
 
     def __setitem__(self, key: object, item: object) -> NoReturn:
