@@ -32,8 +32,7 @@ def indexed(value: Value, key: object) -> Value:
     keys = cast("tuple[object, ...]", key if isinstance(key, tuple) else (key,))
     kept = sum(1 for k in keys if k is not None and not isinstance(k, EllipsisType))
     for k in keys:
-        whole = isinstance(k, slice) and k == slice(None)
-        if not (k is None or isinstance(k, EllipsisType) or whole):
+        if not (k is None or isinstance(k, EllipsisType) or _is_whole(k)):
             raise KernelError(
                 f"expected `None` and `:` as indices of a tile, found {_index_text(k)}",
                 hint="elements are picked while they are loaded, by their pointers",
@@ -48,6 +47,11 @@ def indexed(value: Value, key: object) -> Value:
             value = expand_dims(value, axis)
         axis += skipped if isinstance(k, EllipsisType) else 1
     return value
+
+
+def _is_whole(key: object) -> bool:
+    """Return whether an index is `:`; a value's own `==` must not be asked."""
+    return isinstance(key, slice) and key == slice(None)
 
 
 def _index_text(key: object) -> str:
