@@ -2,9 +2,9 @@
 
 The modules `tiledsl.targets.host.target`, `.nvptx.target` and `.amdgpu.target` satisfy `Target`
 (not the packages themselves: a package's `pipeline` and `driver` are its modules of those names,
-once somebody imports them). They import what they need when it is asked for. Everything but `driver`
-works on any machine, with no device and no vendor's library. `find` turns the name that a user
-writes into a target and a chip.
+once somebody imports them). They import what they need when it is asked for. Everything but
+`driver` works on any machine, with no device and no vendor's library. `find` turns the name that a
+user writes into a target and a chip.
 """
 
 from __future__ import annotations

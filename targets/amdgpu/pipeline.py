@@ -14,16 +14,19 @@ from tiledsl.targets.gpu.lower_to_machine import lower_to_machine
 from tiledsl.targets.gpu.split_registers import split_registers
 from tiledsl.targets.target import Options
 from tiledsl.transforms.assign_layouts import assign_layouts
+from tiledsl.transforms.drop_true_masks import drop_true_masks
 from tiledsl.transforms.expand_casts import expand_casts
 from tiledsl.transforms.expand_division import expand_division
 from tiledsl.transforms.expand_math import expand_math
 from tiledsl.transforms.insert_barriers import insert_barriers
+from tiledsl.transforms.pipeline_loops import pipeline_loops
 from tiledsl.transforms.place_shared import place_shared
 from tiledsl.transforms.promote_floats import promote_floats
 from tiledsl.transforms.run import Step, upstream
 from tiledsl.transforms.select_mma import select_mma
 from tiledsl.transforms.share_conversions import share_conversions
 from tiledsl.transforms.simplify import simplify
+from tiledsl.transforms.sink_local_loads import sink_local_loads
 from tiledsl.transforms.swizzle_shared import swizzle_shared
 
 TO_LLVM = Step(
@@ -61,6 +64,7 @@ def tile_passes(chip: Chip, options: Options) -> Sequence[Step]:
     native, approximate = lower_math.NATIVE, lower_math.APPROXIMATE
     return [
         Step(simplify, TILE),
+        Step(drop_true_masks, TILE),
         Step(expand_division, TILE),
         # Matrix instructions first: operands that none takes are cast, and casts expand below.
         Step(partial(select_mma, table=mma.table(chip), num_warps=options.num_warps), TILE),
@@ -77,9 +81,14 @@ def tgpu_passes(chip: Chip, options: Options) -> Sequence[Step]:
     memory = shared_memory(chip)
     return [
         Step(partial(assign_layouts, num_warps=options.num_warps, warp_size=chip.wave_size), TGPU),
+        # While loads still are loads, and their addresses in sight. Copies to LDS that bypass
+        # registers are 4 bytes wide on most chips, so data waits in registers.
+        Step(partial(pipeline_loops, stages=options.num_stages, copy="registers"), TGPU),
         Step(partial(share_conversions, memory=memory), TGPU),
         # All readers and writers of a buffer are known: choose what has no bank conflicts.
         Step(partial(swizzle_shared, memory=memory), TGPU),
+        # LLVM moves no read over a barrier, and operands that wait cost registers.
+        Step(sink_local_loads, TGPU),
         # Barriers follow placement, because buffers may share bytes.
         Step(partial(place_shared, limit=chip.lds_bytes), TGPU),
         Step(insert_barriers, TGPU),

@@ -7,7 +7,9 @@ and looks for a better one among thousands of instructions. Here vectors longer 
 vectors of that length, and every op moves down to the first that needs it, which leaves the
 computation of one piece in one place: the piece that a store writes just before that store.
 
-What touches memory or other threads stays in order, so loads stay as early as they were.
+What touches memory or other threads stays in order, so loads from global memory stay as early as
+they were. Reads of shared memory move down too, among what writes none: the operands of a matrix
+instruction are read just before it, not all operands of all of them first.
 
 Before: the `machine` level.
 After: the same; elementwise ops and shuffles have results of at most `width` registers.
@@ -38,6 +40,8 @@ _PURE_LLVM = frozenset(
         *("bitcast", "ptrtoint", "inttoptr", "extractvalue"),
     )
 )
+_QUIET_INTRINSICS = ("llvm.amdgcn.mfma.", "llvm.amdgcn.wmma.", "llvm.amdgcn.permlane")
+"""Intrinsics that neither write memory nor wait for who does."""
 
 
 def split_registers(module: ir.Module, *, width: int = 8) -> None:
@@ -278,8 +282,16 @@ def _sink(block: ir.Block) -> None:
                 done[following] = True
                 stack.append((following, _needs(ops[following], index)))
 
+    reads: list[int] = []
     for i, op in enumerate(ops):
-        if not done[i] and not _can_sink(op):
+        if _reads_shared(op):
+            reads.append(i)
+        elif not _is_movable(op):
+            if not _leaves_shared(op):
+                for read in reads:
+                    if not done[read]:
+                        need(read)
+                reads.clear()
             need(i)
     *rest, end = order
     for i in rest:
@@ -289,9 +301,26 @@ def _sink(block: ir.Block) -> None:
             ops[i].operation.erase()
 
 
-def _can_sink(op: ir.OpView) -> bool:
+def _is_movable(op: ir.OpView) -> bool:
+    """Whether an op only computes."""
     name = op.operation.name
     return is_pure(op) or name.startswith("vector.") or name in _PURE_LLVM
+
+
+def _reads_shared(op: ir.OpView) -> bool:
+    """Whether an op is an ordinary load from shared memory."""
+    if op.operation.name != "llvm.load" or "volatile_" in op.operation.attributes:
+        return False
+    return op.operation.operands[0].type == emit.pointer_type(3)
+
+
+def _leaves_shared(op: ir.OpView) -> bool:
+    """Whether shared memory is surely the same before and after an op that must stay in order."""
+    name = op.operation.name
+    if name == "llvm.call_intrinsic":
+        called = ir.StringAttr(op.operation.attributes["intrin"]).value
+        return called.startswith(_QUIET_INTRINSICS)
+    return name == "llvm.load" or (name.startswith("rocdl.") and name != "rocdl.s.barrier")
 
 
 def _needs(op: ir.OpView, index: dict[ir.Operation, int]) -> Iterator[int]:

@@ -1,0 +1,70 @@
+"""Read a tile from shared memory where it is used, not long before.
+
+A pipelined loop reads all its operands first, and a tile that then waits for its product lies in
+registers meanwhile, through other products and whatever barriers they need, over which no later
+compiler moves it. In attention that is half of the registers a thread has. A read may wait as long
+as nobody writes the buffer, whose contents stay for as long as somebody reads them.
+
+Before: the `tgpu` level, shared buffers not placed, no barriers yet.
+After: the same; each `local_load` stands before the first op of its block that needs it, or before
+one that may write its buffer.
+
+    %v = "tgpu.local_load"(%slot) : ...
+    "tgpu.local_store"(%p, %other) : ...
+    %o = "tgpu.mma"(%q, %v, %acc) : ...
+becomes
+    "tgpu.local_store"(%p, %other) : ...
+    %v = "tgpu.local_load"(%slot) : ...
+    %o = "tgpu.mma"(%q, %v, %acc) : ...
+"""
+
+from __future__ import annotations
+
+from mlir import ir
+
+from tiledsl.dialects import tgpu
+from tiledsl.dialects.contracts import operations
+from tiledsl.transforms.kernels import kernels
+from tiledsl.transforms.shared_uses import buffer_uses
+
+
+def sink_local_loads(module: ir.Module) -> None:
+    """Run the pass described above on `module`, in place."""
+    for kernel in kernels(module):
+        loads = [op for op in operations(kernel) if isinstance(op, tgpu.LocalLoadOp)]
+        # The last first: what one waits behind may itself move down.
+        for load in reversed(loads):
+            _sink(load)
+
+
+def _sink(load: tgpu.LocalLoadOp) -> None:
+    block = load.operation.block
+    writers = {
+        _within(user.operation, block)
+        for user in buffer_uses(_buffer(load.buffer)).users
+        if not isinstance(user, tgpu.LocalLoadOp)
+    }
+    users = {_within(use.owner.operation, block) for use in load.tile.uses}
+    stops = [op for op in (writers | users) if op is not None]
+    behind = [op for op in stops if load.operation.is_before_in_block(op)]
+    if behind:
+        first = behind[0]
+        for op in behind[1:]:
+            first = op if op.is_before_in_block(first) else first
+        load.operation.move_before(first)
+
+
+def _buffer(value: ir.Value) -> ir.Value:
+    """Return the whole buffer behind a slot."""
+    owner = value.owner
+    while not isinstance(owner, ir.Block) and isinstance(owner.opview, tgpu.SlotOp):
+        value = owner.opview.buffer
+        owner = value.owner
+    return value
+
+
+def _within(op: ir.Operation, block: ir.Block) -> ir.Operation | None:
+    """Return the op of `block` that is or holds `op`; None if it is elsewhere."""
+    while op.parent is not None and op.block != block:
+        op = op.parent.operation
+    return None if op.parent is None else op
