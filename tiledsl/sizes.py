@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, overload
+from typing import Any, cast, overload
 
 import numpy as np
 
@@ -37,9 +37,9 @@ def next_power_of_2(n: int | constexpr) -> int:
     Raises:
         KernelError: n is no integer known at compile time.
     """
-    number = unwrap(n)
+    number: Any = unwrap(n)
     if isinstance(number, np.generic):
-        number = number.item()
+        number = cast("Any", number).item()
     if type(number) is not int:
         raise KernelError(f"expected an integer in next_power_of_2, found {number!r}")
     return 1 << max(0, number - 1).bit_length()
