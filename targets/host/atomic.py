@@ -1,7 +1,8 @@
 """Lower atomic operations: element by element, with the machine's own instructions.
 
 What the machine lacks (every float, 8 and 16 bits on some) is a loop around compare-and-swap on the
-element's bits. max and min of floats propagate NaN and order -0.0 below 0.0, as the language's own do.
+element's bits. max and min of floats propagate NaN and order -0.0 below 0.0, as the language's own
+do.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias, cast
 from mlir import ir
 
 Value: TypeAlias = Any
-"""An `ir.Value`, as the type of a field: the stubs make one declared so unknown to type checkers."""
+"""An `ir.Value`, as the type of a field: the stubs make a field of that type unknown."""
 
 
 def create(

@@ -1,8 +1,9 @@
 """Carry a number through a loop instead of a tile that moves by it.
 
-Kernels often step tiles of pointers or indices: `a_ptrs += BLOCK_K * stride`. Carried as a tile that
-is a buffer read and written in every trip, and addresses that nobody sees to be neighbours. As the
-first tile plus a carried scalar it costs one scalar addition, and the tile is computed where used.
+Kernels often step tiles of pointers or indices: `a_ptrs += BLOCK_K * stride`. Carried as a tile
+that is a buffer read and written in every trip, and addresses that nobody sees to be neighbours. As
+the first tile plus a carried scalar it costs one scalar addition, and the tile is computed where
+used.
 
 Before: any `tile` module.
 After: no `scf.for` carries a tile whose next value is itself plus the same number in every element.

@@ -1,9 +1,10 @@
 """Lower `scf.for`, `scf.while` and `scf.if` that carry tiles.
 
-A carried scalar stays a value of the op. A carried tile has one buffer for the whole loop, which the
-initial value fills, each trip overwrites and the result names; the same buffer serves both branches
-of an `if`. What a region yields replaces all carried tiles at once: a yielded tile is computed straight
-into its place as soon as no other one reads what is there, and aside where they wait for each other.
+A carried scalar stays a value of the op. A carried tile has one buffer for the whole loop, which
+the initial value fills, each trip overwrites and the result names; the same buffer serves both
+branches of an `if`. What a region yields replaces all carried tiles at once: a yielded tile is
+computed straight into its place as soon as no other one reads what is there, and aside where they
+wait for each other.
 """
 
 from __future__ import annotations

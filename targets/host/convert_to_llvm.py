@@ -1,8 +1,8 @@
 """Flatten control flow and leave the `llvm` dialect alone, by upstream's own conversions.
 
 Before: the `machine` level.
-After: the `llvm` level. A block that called `debug.LEAVE`, since an assertion failed there, ends with a
-return of true from its program; nobody declares that function any more.
+After: the `llvm` level. A block that called `debug.LEAVE`, since an assertion failed there, ends
+with a return of true from its program; nobody declares that function any more.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ class Cpu:
         features: LLVM's feature string.
         vector_bytes: Width of a vector register.
         vector_registers: How many there are.
-        masked_bits: Element widths of which a contiguous vector can be read and written under a mask.
+        masked_bits: Element widths of which neighbours can be read and written under a mask.
         gather_bits: Element widths of which a vector can be read from scattered addresses.
         scatter_bits: The same for writing.
         fma: Whether it multiplies and adds in one instruction.

@@ -2,8 +2,9 @@
 
 Both operands are packed row-major (they are computed while they are packed: loads, masks and
 conversions cost no pass of their own). A block of rows times a few vectors of columns of the
-accumulator then stays in registers while the inner loop runs over K: for each k it loads the vectors
-of B, and each row's element of A goes to all lanes. The accumulator is updated where it lies.
+accumulator then stays in registers while the inner loop runs over K: for each k it loads the
+vectors of B, and each row's element of A goes to all lanes. The accumulator is updated where it
+lies.
 
 The block's size follows from the register file: with 32 registers, 8 rows by 2 vectors are 16 sums,
 which covers the latency of two multiply-add units (Goto and van de Geijn, "Anatomy of

@@ -1,8 +1,9 @@
 """Compute any tile at an index inside a nest, from buffers, scalars and the ops between.
 
-`Evaluator.at` is the heart of the lowering: "this value, for these lanes". It follows the definitions
-back to kept tiles, loads and scalars; what has been computed for the same index is reused. It works
-through a stack of its own, since a kernel's chain of ops may be longer than Python's.
+`Evaluator.at` is the heart of the lowering: "this value, for these lanes". It follows the
+definitions back to kept tiles, loads and scalars; what has been computed for the same index is
+reused. It works through a stack of its own, since a kernel's chain of ops may be longer than
+Python's.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from mlir import ir
 
 from tiledsl.dialects import tile
 from tiledsl.dialects.diagnostics import CompilerBug
-from tiledsl.dialects.types import element_of, is_tile, pointee
+from tiledsl.dialects.types import element_of, is_float, is_tile, pointee
 from tiledsl.targets.host import index as indexing
 from tiledsl.targets.host.arithmetic import Arithmetic
 from tiledsl.targets.host.build import Value
@@ -238,19 +239,19 @@ class Evaluator:
         if name.partition(".")[0] not in ("arith", "math"):
             raise CompilerBug(f"{name} cannot be computed on the host; expected it to be expanded")
         attributes = attributes_of(op.operation)
-        if name in ("arith.extf", "arith.truncf"):
-            return self._convert_float(op, name, operands[0], lanes)
-        return self.arithmetic.apply(name, operands, element, lanes, attributes)
+        if name != "arith.select":
+            operands = [
+                self._computable(value, operand.type, lanes)
+                for value, operand in zip(operands, op.operation.operands, strict=True)
+            ]
+            element = element_of(result.type)
+        made = self.arithmetic.apply(name, operands, element, lanes, attributes)
+        held = value_type(result.type)
+        return made if held == element else self._bitcast(made, held, lanes)
 
-    def _convert_float(self, op: ir.OpView, name: str, source: Lanes, lanes: int) -> Lanes:
-        """Convert between floats, of which a small one is held as its bits."""
-        before, after = (element_of(v.type) for v in (op.operation.operands[0], op.results[0]))
-        apply = self.arithmetic.apply
-        if value_type(before) != before:
-            source = apply("arith.bitcast", [source], before, lanes)
-        made = apply(name, [source], after, lanes)
-        held = value_type(after)
-        return made if held == after else apply("arith.bitcast", [made], held, lanes)
+    def _computable(self, value: Lanes, type_: ir.Type, lanes: int) -> Lanes:
+        """Return a value as its own type, where it is held as the bits of a small float."""
+        return self._bitcast(value, element_of(type_), lanes) if is_float(type_) else value
 
     def _bitcast(self, source: Lanes, element: ir.Type, lanes: int) -> Lanes:
         # Pointers and integers have one type here; only a change of type is an op.

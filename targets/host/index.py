@@ -1,10 +1,10 @@
 """Say which element of a tile a lane of a loop nest looks at, as bits.
 
 Every tile size is a power of two, so an element's index is a string of bits, and a loop nest that
-visits a tile gives each of those bits a source: a bit of a loop's counter, a bit of the lane number,
-or a constant. On that form every shape operation is a rearrangement of bits and needs no arithmetic:
-`reshape` cuts the string elsewhere, `trans` reorders its parts, `broadcast` drops bits. It is exact,
-hashable (the key under which a nest remembers what it has computed) and free of MLIR.
+visits a tile gives each of those bits a source: a bit of a loop's counter, a bit of the lane
+number, or a constant. On that form every shape operation is a rearrangement of bits and needs no
+arithmetic: `reshape` cuts the string elsewhere, `trans` reorders its parts, `broadcast` drops bits.
+It is exact, hashable (the key under which a nest remembers what it has computed) and free of MLIR.
 
 Contract: each loop or lane bit occurs at most once in an index. The lane bits of an index that a
 value is evaluated at are 0 ... k - 1, all of them: `compact` makes it so, and says which of the

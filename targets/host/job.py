@@ -1,4 +1,4 @@
-"""What the driver and the compiled code share: the description of a launch, and of a printed line."""
+"""What the driver and the compiled code share: descriptions of a launch and of a printed line."""
 
 from __future__ import annotations
 

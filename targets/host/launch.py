@@ -1,11 +1,11 @@
-"""The function that a thread of the driver calls: it takes programs of a launch until there are none.
+"""The function that a thread of the driver calls: it runs programs of a launch until none is left.
 
     void kernel(Job* job, void* scratch)
 
-Every thread that takes part calls it once with the same job and scratch memory of its own. It claims
-`chunk` programs at a time by an atomic addition to `next`, so that threads share the grid out evenly
-whatever the programs cost. Linear indices count x fastest. A program whose assertion fails ends
-there, and the job with it: nothing more is claimed.
+Every thread that takes part calls it once with the same job and scratch memory of its own. It
+claims `chunk` programs at a time by an atomic addition to `next`, so that threads share the grid
+out evenly whatever the programs cost. Linear indices count x fastest. A program whose assertion
+fails ends there, and the job with it: nothing more is claimed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tiledsl.targets.host.memory import offset_pointer
 
 KINDS = "tile.kinds"
 SCRATCH_BYTES = "tile.scratch_bytes"
-"""Attributes of the launched function, for the assembler: the arguments' kinds, the scratch memory."""
+"""Attributes of the launched function, for the assembler: arguments' kinds, scratch memory."""
 _ADD, _RELAXED = 1, 2
 """LLVM dialect's numbers of `atomicrmw add` and of `monotonic`."""
 

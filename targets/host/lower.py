@@ -1,10 +1,10 @@
 """Turn a kernel over tiles into loops over scratch memory: the `machine` level of the host.
 
-The usual road would be linalg, bufferization and LLVM's vectorizer. Here every shape is static and a
-power of two, so the loops are written directly, with vectors of a few lanes inside: one pass decides
-which tiles are kept in memory (`plan`), the rest is computed in the nests that use it (`evaluate`).
-That gives code whose vectorization does not depend on what an alias analysis can prove, and costs
-milliseconds.
+The usual road would be linalg, bufferization and LLVM's vectorizer. Here every shape is static and
+a power of two, so the loops are written directly, with vectors of a few lanes inside: one pass
+decides which tiles are kept in memory (`plan`), the rest is computed in the nests that use it
+(`evaluate`). That gives code whose vectorization does not depend on what an alias analysis can
+prove, and costs milliseconds.
 
 Before: a `tile` module after the expansions: no `tile.cast`, `tile.floordiv`, `tile.floormod`.
 After: `machine` level. One function `<kernel>.program` runs one program and returns whether it

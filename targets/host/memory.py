@@ -1,9 +1,9 @@
 """Read and write memory a few lanes at a time.
 
-An access is a vector instruction where the lanes' addresses are neighbours (in any order: the vector
-is then shuffled), under a mask where there is one; otherwise a gather or scatter. No lane that is
-masked off is ever touched. Where the processor lacks the masked instruction, a test for "all lanes"
-takes the plain one and a loop over the lanes does the rest.
+An access is a vector instruction where the lanes' addresses are neighbours (in any order: the
+vector is then shuffled), under a mask where there is one; otherwise a gather or scatter. No lane
+that is masked off is ever touched. Where the processor lacks the masked instruction, a test for
+"all lanes" takes the plain one and a loop over the lanes does the rest.
 
 Nothing is assumed of alignment but the machine's permission to ignore it: views may start anywhere.
 """

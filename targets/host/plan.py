@@ -3,8 +3,8 @@
 A tile of a thousand elements cannot sit in registers on a CPU, so an op on tiles is no loop by
 itself. Some ops are *roots*: stores, atomics, reductions, scans, products and the ends of regions
 visit their operands element by element in a loop nest. Whatever is elementwise or only rearranges
-elements is computed inside the nests of the roots that need it, unless it is *kept*: then it becomes
-a root of its own that fills a buffer in scratch memory. A tile is kept where
+elements is computed inside the nests of the roots that need it, unless it is *kept*: then it
+becomes a root of its own that fills a buffer in scratch memory. A tile is kept where
 
 - a reduction, scan, product, atomic or control flow made it, as there is no other way;
 - it is a load, and it is not read in exactly one nest before the next write to memory: each element

@@ -1,8 +1,8 @@
 """Place the buffers of one program in its scratch memory.
 
-Buffers that are never in use at the same time share bytes. Use is told in the order in which code is
-emitted: `touch` at each access. A loop repeats its body, so what was there before the loop and is
-touched in it stays in use until the loop's end.
+Buffers that are never in use at the same time share bytes. Use is told in the order in which code
+is emitted: `touch` at each access. A loop repeats its body, so what was there before the loop and
+is touched in it stays in use until the loop's end.
 
 Free of MLIR; a placed arena is checked by a property test: no two buffers in use at once overlap.
 """

@@ -1,4 +1,4 @@
-"""The CPU as a target: what `tiledsl.targets.target.Target` asks for, each part loaded when used."""
+"""The CPU: what `tiledsl.targets.target.Target` asks for, each part loaded when used."""
 
 from __future__ import annotations
 

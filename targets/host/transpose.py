@@ -1,8 +1,8 @@
 """Fill a buffer from a tile that runs along another dimension than the buffer does.
 
 A square of vectors along the tile's own dimension is computed, transposed in registers and written
-as vectors along the buffer's last dimension. Transposing 2**n vectors takes n rounds; round r swaps,
-between vectors whose numbers differ in bit r, the lanes whose numbers differ in it (as in a
+as vectors along the buffer's last dimension. Transposing 2**n vectors takes n rounds; round r
+swaps, between vectors whose numbers differ in bit r, the lanes whose numbers differ in it (as in a
 butterfly network).
 """
 

@@ -7,7 +7,8 @@ converted as tiles, before the passes that expand conversions.
 Before: any `tile` module.
 After: the operands and result of each `tile.dot` have one element type, f32, f64 or i32.
 
-    %d = "tile.dot"(%a, %b, %acc) : (tensor<64x32xbf16>, tensor<32x64xbf16>, tensor<64x64xf32>) -> ...
+    %d = "tile.dot"(%a, %b, %acc) : (tensor<64x32xbf16>, tensor<32x64xbf16>, tensor<64x64xf32>) ->
+    ...
 becomes
     %x = arith.extf %a : tensor<64x32xbf16> to tensor<64x32xf32>
     %y = arith.extf %b : tensor<32x64xbf16> to tensor<32x64xf32>

@@ -12,10 +12,10 @@ signed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from functools import cached_property
-from typing import Any
+from functools import cached_property, partial
+from typing import Any, cast
 
 import numpy as np
 from mlir import ir
@@ -34,13 +34,13 @@ from tiledsl.dialects.types import (
     tile_type,
 )
 from tiledsl.targets.arguments import ArgumentLayout
+from tiledsl.targets.host.build import add_block, create
 from tiledsl.targets.host.cpu import Cpu, host_cpu
 from tiledsl.targets.host.pipeline import passes
 from tiledsl.targets.host.target import assemble, driver
 from tiledsl.targets.target import Artifact, Options
 from tiledsl.transforms import run
 
-Operand = "Tile | int | float | bool"
 _COMPARE_INT = {"==": 0, "!=": 1, "<": 2, "<=": 3, ">": 4, ">=": 5}
 _COMPARE_FLOAT = {"==": 1, ">": 2, ">=": 3, "<": 4, "<=": 5, "!=": 13}
 
@@ -145,7 +145,7 @@ class Tile:
 
     def __getitem__(self, key: Any) -> Tile:
         """Insert dimensions, as x[:, None]."""
-        keys = key if isinstance(key, tuple) else (key,)
+        keys = cast("tuple[Any, ...]", key) if isinstance(key, tuple) else (key,)
         result = self
         for axis, part in enumerate(keys):
             if part is None:
@@ -184,21 +184,23 @@ class Kernel:
         self.module = parse("module {}")
         types = [parse_type(text) for text in arguments]
         with context(), ir.Location.unknown():
-            function = ir.Operation.create(
+            function = create(
                 "func.func",
                 attributes={
                     "sym_name": ir.StringAttr.get("kernel"),
                     "function_type": ir.TypeAttr.get(ir.FunctionType.get(types, [])),
                 },
                 regions=1,
-                ip=ir.InsertionPoint(self.module.body),
+                at=ir.InsertionPoint(self.module.body),
             )
             if divisibility:
                 number = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), divisibility)
-                known = ir.DictAttr.get({"tile.divisibility": number})
-                function.attributes["arg_attrs"] = ir.ArrayAttr.get([known] * len(types))
-            locations = [ir.Location.unknown()] * len(types)
-            block = function.regions[0].blocks.append(*types, arg_locs=locations)
+                attributes: Any = ir.Attribute
+                known = f"{{tile.divisibility = {number}}}"
+                function.attributes["arg_attrs"] = attributes.parse(
+                    f"[{', '.join([known] * len(types))}]"
+                )
+            block = add_block(function, 0, types)
         self._places = [ir.InsertionPoint(block)]
         self.args = [Tile(self, argument) for argument in block.arguments]
         self._combiners = 0
@@ -208,12 +210,12 @@ class Kernel:
     ) -> Tile:
         """Build an op of one result, of its first operand's type unless given."""
         with context(), ir.Location.unknown():
-            made = ir.Operation.create(
+            made = create(
                 name,
                 results=[operands[0].type if result is None else result],
                 operands=[operand.value for operand in operands],
                 attributes=attributes,
-                ip=self._places[-1],
+                at=self._places[-1],
             )
         return Tile(self, made.results[0])
 
@@ -234,7 +236,7 @@ class Kernel:
     def _make(self, op: Any, operands: Sequence[Any], types: Any, attributes: Any) -> Any:
         def bare(operand: Any) -> Any:
             if isinstance(operand, list):
-                return [part.value for part in operand]
+                return [part.value for part in cast("list[Tile]", operand)]
             return operand.value if isinstance(operand, Tile) else operand
 
         with context(), ir.Location.unknown():
@@ -345,12 +347,12 @@ class Kernel:
     def dot(self, a: Tile, b: Tile, acc: Tile, **attributes: Any) -> Tile:
         return self.build(tile.DotOp, a, b, acc, result=acc.type, **attributes)
 
-    def combiner(self, types: Sequence[ir.Type], body: Callable[..., Any]) -> Symbol:
+    def combiner(self, types: Sequence[ir.Type], body: Any) -> Symbol:
         """Define a combine function over scalars."""
         self._combiners += 1
         name = f"combine{self._combiners}"
         with context(), ir.Location.unknown():
-            function = ir.Operation.create(
+            function = create(
                 "func.func",
                 attributes={
                     "sym_name": ir.StringAttr.get(name),
@@ -358,13 +360,12 @@ class Kernel:
                     "sym_visibility": ir.StringAttr.get("private"),
                 },
                 regions=1,
-                ip=ir.InsertionPoint(self.module.body),
+                at=ir.InsertionPoint(self.module.body),
             )
-            locations = [ir.Location.unknown()] * (2 * len(types))
-            block = function.regions[0].blocks.append(*types, *types, arg_locs=locations)
+            block = add_block(function, 0, [*types, *types])
         with self._at(block):
             made = body(*(Tile(self, argument) for argument in block.arguments))
-            self._end("func.return", made if isinstance(made, tuple) else (made,))
+            self._end("func.return", _tuple(made))
         return Symbol(name)
 
     def reduce(self, sources: Tile | list[Tile], axis: int, combine: Any) -> Any:
@@ -382,7 +383,7 @@ class Kernel:
     ) -> Any:
         many = sources if isinstance(sources, list) else [sources]
         scalars = [element_of(source.type) for source in many]
-        body = (lambda a, b: self.op(combine, a, b)) if isinstance(combine, str) else combine
+        body = partial(self.op, combine) if isinstance(combine, str) else combine
         symbol = self.combiner(scalars, body)
         types = [source.type for source in many]
         if op is tile.ReduceOp:
@@ -394,7 +395,7 @@ class Kernel:
         return results if isinstance(sources, list) else results[0]
 
     @contextmanager
-    def _at(self, block: ir.Block) -> Iterator[None]:
+    def _at(self, block: ir.Block) -> Generator[None]:
         self._places.append(ir.InsertionPoint(block))
         yield
         self._places.pop()
@@ -402,24 +403,24 @@ class Kernel:
     def _end(self, name: str, values: Sequence[Tile]) -> None:
         with context(), ir.Location.unknown():
             operands = [value.value for value in values]
-            ir.Operation.create(name, operands=operands, ip=self._places[-1])
+            create(name, operands=operands, at=self._places[-1])
 
     def _region(self, name: str, operands: Sequence[Tile], results: Sequence[ir.Type],
                 blocks: Sequence[Sequence[ir.Type]]) -> ir.Operation:  # fmt: skip
         with context(), ir.Location.unknown():
-            made = ir.Operation.create(
+            made = create(
                 name,
                 results=list(results),
                 operands=[operand.value for operand in operands],
                 regions=len(blocks),
-                ip=self._places[-1],
+                at=self._places[-1],
             )
-            for region, types in zip(made.regions, blocks, strict=True):
-                region.blocks.append(*types, arg_locs=[ir.Location.unknown()] * len(types))
+            for number, types in enumerate(blocks):
+                add_block(made, number, types)
         return made
 
     def loop(
-        self, start: Any, end: Any, step: Any, carried: Sequence[Tile], body: Callable[..., Any]
+        self, start: Any, end: Any, step: Any, carried: Sequence[Tile], body: Any
     ) -> list[Tile]:
         """Build an `scf.for`; `body(i, *carried)` returns the next carried values."""
         bounds = [x if isinstance(x, Tile) else self.constant(x, "i32") for x in (start, end, step)]
@@ -428,9 +429,7 @@ class Kernel:
         self._fill(made, 0, "scf.yield", body)
         return [Tile(self, result) for result in made.results]
 
-    def while_(
-        self, carried: Sequence[Tile], test: Callable[..., Any], body: Callable[..., Any]
-    ) -> list[Tile]:
+    def while_(self, carried: Sequence[Tile], test: Any, body: Any) -> list[Tile]:
         """Build an `scf.while`; `test` returns the condition, or it and the values to pass on."""
         types = [value.type for value in carried]
         made = self._region("scf.while", carried, types, [types, types])
@@ -443,7 +442,7 @@ class Kernel:
         self._fill(made, 1, "scf.yield", body)
         return [Tile(self, result) for result in made.results]
 
-    def if_(self, flag: Tile, then: Callable[[], Any], otherwise: Callable[[], Any]) -> list[Tile]:
+    def if_(self, flag: Tile, then: Any, otherwise: Any) -> list[Tile]:
         """Build an `scf.if` whose results have the types that `then` returns."""
         with context(), ir.Location.unknown():
             probe = self._region("scf.if", [flag], [], [[], []])
@@ -455,7 +454,7 @@ class Kernel:
         self._fill(made, 1, "scf.yield", otherwise)
         return [Tile(self, result) for result in made.results]
 
-    def _fill(self, made: ir.Operation, region: int, end: str, body: Callable[..., Any]) -> None:
+    def _fill(self, made: ir.Operation, region: int, end: str, body: Any) -> None:
         block = made.regions[region].blocks[0]
         with self._at(block):
             self._end(end, _tuple(body(*(Tile(self, a) for a in block.arguments))))
@@ -486,6 +485,6 @@ class Kernel:
 
 
 def _tuple(values: Any) -> tuple[Tile, ...]:
-    if values is None:
-        return ()
-    return tuple(values) if isinstance(values, tuple | list) else (values,)
+    if isinstance(values, tuple | list):
+        return tuple(cast("Sequence[Tile]", values))
+    return () if values is None else (values,)

@@ -1,5 +1,8 @@
 """Loops and branches that carry tiles."""
 
+# Kernels are built by small lambdas, whose parameters nothing types.
+# pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false
+
 from __future__ import annotations
 
 from typing import Any

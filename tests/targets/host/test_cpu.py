@@ -42,7 +42,7 @@ def test_features_decide_what_a_processor_can_do() -> None:
 @pytest.mark.parametrize("name", ["i8", "f16", "f32", "i64", "i1"])
 def test_masked_copies_touch_only_their_lanes(cpu: Cpu, name: str) -> None:
     dtype: Any = {"i8": np.int8, "f16": np.float16, "f32": np.float32, "i64": np.int64, "i1": bool}
-    dtype = np.dtype(dtype[name])
+    dtype = np.dtype[Any](dtype[name])
     k = Kernel(f"*{name}", f"*{name}", "i32", "i32", "i32", cpu=cpu)
     x, y, low, high, step = k.args
     i = (k.pid() - 1) * 64 + k.range(64)

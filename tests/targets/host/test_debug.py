@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -11,7 +13,7 @@ from tiledsl.dialects.diagnostics import KernelError
 from .kernels import Kernel, Tile
 
 
-def print_(k: Kernel, prefix: str, value: Tile | None = None, **attributes: object) -> None:
+def print_(k: Kernel, prefix: str, value: Tile | None = None, **attributes: Any) -> None:
     k.build(tile.PrintOp, value, prefix=prefix, **attributes)
 
 

@@ -1,5 +1,8 @@
 """Launching: grids, threads, memory, errors."""
 
+# Kernels are built by small lambdas, whose parameters nothing types.
+# pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false
+
 from __future__ import annotations
 
 import subprocess

@@ -36,8 +36,8 @@ def values(dtype: Any, shape: Any, seed: int = 0) -> Array:
     """Return small whole numbers."""
     rng = np.random.default_rng(seed)
     if dtype is np.bool_:
-        return rng.integers(0, 2, shape).astype(bool)
-    return rng.integers(-8, 8, shape).astype(dtype)
+        return np.asarray(rng.integers(0, 2, shape), bool)
+    return np.asarray(rng.integers(-8, 8, shape), dtype)
 
 
 @pytest.mark.parametrize("name", DTYPES)

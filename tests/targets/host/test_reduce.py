@@ -1,8 +1,13 @@
 """Reductions and scans against NumPy."""
 
+# Kernels are built by small lambdas, whose parameters nothing types.
+# pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownMemberType=false
+
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -11,8 +16,10 @@ from hypothesis import strategies as st
 
 from .kernels import Kernel, Tile
 
-SHAPES = [(16,), (1024,), (4,), (1,), (16, 1), (1, 16), (8, 4), (64, 64), (2, 512), (512, 2)]
-SHAPES += [(4, 8, 16), (16, 8, 4), (128, 1, 2), (1, 1, 16, 1)]
+SHAPES: list[tuple[int, ...]] = [
+    *((16,), (1024,), (4,), (1,), (16, 1), (1, 16), (8, 4), (64, 64), (2, 512), (512, 2)),
+    *((4, 8, 16), (16, 8, 4), (128, 1, 2), (1, 1, 16, 1)),
+]
 KINDS: dict[str, Any] = {
     "arith.addi": np.add,
     "arith.maxsi": np.maximum,
@@ -34,12 +41,20 @@ def run_on(shape: tuple[int, ...], data: Any, make: Any, results: list[Any]) -> 
     pointers = k.args
     tiles = [k.load(p + places(k, shape)) for p in pointers[: len(data)]]
     made = make(k, *tiles)
-    made = made if isinstance(made, list) else [made]
+    made = cast("list[Tile]", made) if isinstance(made, list) else [made]
     for pointer, tile_ in zip(pointers[len(data) :], made, strict=True):
         k.store(pointer + places(k, tile_.shape) if tile_.shape else pointer, tile_)
     found = [np.full(r.shape, 77, r.dtype) for r in results]
     k.run(1, *data, *found)
     return found
+
+
+def reduced(axis: int, kind: str, k: Kernel, x: Tile) -> Tile:
+    return k.reduce(x, axis, kind)
+
+
+def scanned(axis: int, kind: str, k: Kernel, x: Tile) -> Tile:
+    return k.scan(x, axis, kind)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -49,9 +64,7 @@ def test_integer_reductions_are_exact_along_every_axis(shape: tuple[int, ...]) -
     for axis in range(len(shape)):
         for kind, function in KINDS.items():
             wanted = function.reduce(data, axis, dtype=np.int32)
-            (found,) = run_on(
-                shape, [data], lambda k, x: k.reduce(x, axis, kind), [np.asarray(wanted)]
-            )
+            (found,) = run_on(shape, [data], partial(reduced, axis, kind), [np.asarray(wanted)])
             assert (found == wanted).all(), (axis, kind)
 
 
@@ -62,13 +75,13 @@ def test_float_sums_are_close_and_extremes_propagate_nan(shape: tuple[int, ...])
     holed.flat[3] = np.nan
     for axis in range(len(shape)):
         wanted = data.astype(np.float64).sum(axis).astype(np.float32)
-        (found,) = run_on(shape, [data], lambda k, x: k.reduce(x, axis, "arith.addf"), [wanted])
+        (found,) = run_on(shape, [data], partial(reduced, axis, "arith.addf"), [wanted])
         np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
         most = holed.max(axis)
-        (found,) = run_on(shape, [holed], lambda k, x: k.reduce(x, axis, "arith.maximumf"), [most])
+        (found,) = run_on(shape, [holed], partial(reduced, axis, "arith.maximumf"), [most])
         np.testing.assert_array_equal(found, most)
         least = np.fmin.reduce(holed, axis)
-        (found,) = run_on(shape, [holed], lambda k, x: k.reduce(x, axis, "arith.minnumf"), [least])
+        (found,) = run_on(shape, [holed], partial(reduced, axis, "arith.minnumf"), [least])
         np.testing.assert_array_equal(found, least)
 
 
@@ -86,6 +99,10 @@ def first_largest(k: Kernel) -> Any:
     return combine
 
 
+def extreme(axis: int, k: Kernel, x: Tile, i: Tile) -> list[Tile]:
+    return k.reduce([x, i], axis, first_largest(k))
+
+
 @pytest.mark.parametrize("shape", [(64,), (1024,), (4, 32), (32, 4), (2, 2), (16, 64, 2)])
 def test_several_values_reduce_together_with_ties_to_the_left(shape: tuple[int, ...]) -> None:
     data = np.random.default_rng(1).integers(0, 5, shape).astype(np.int32)
@@ -98,7 +115,7 @@ def test_several_values_reduce_together_with_ties_to_the_left(shape: tuple[int, 
         found = run_on(
             shape,
             [data, np.ascontiguousarray(index)],
-            lambda k, x, i: k.reduce([x, i], axis, first_largest(k)),
+            partial(extreme, axis),
             [np.asarray(w) for w in wanted],
         )
         assert (found[0] == wanted[0]).all()
@@ -161,28 +178,37 @@ def test_running_sums_are_numpys(shape: tuple[int, ...]) -> None:
     data = np.random.default_rng(0).integers(-50, 50, shape).astype(np.int64)
     for axis in range(len(shape)):
         wanted = data.cumsum(axis)
-        (found,) = run_on(shape, [data], lambda k, x: k.scan(x, axis, "arith.addi"), [wanted])
+        (found,) = run_on(shape, [data], partial(scanned, axis, "arith.addi"), [wanted])
         assert (found == wanted).all()
+
+
+def gcd(k: Kernel) -> Any:
+    def combine(a: Tile, b: Tile) -> Tile:
+        zero = k.constant(0, "i32")
+        return k.while_(
+            [a, b], lambda a, b: b.ne(zero), lambda a, b: (b, k.op("arith.remsi", a, b))
+        )[0]
+
+    return combine
+
+
+def folded(axis: int, k: Kernel, x: Tile) -> Tile:
+    return k.reduce(x, axis, gcd(k))
+
+
+def running(axis: int, k: Kernel, x: Tile) -> Tile:
+    return k.scan(x, axis, gcd(k))
 
 
 def test_a_combine_function_may_branch() -> None:
-    def combine(k: Kernel) -> Any:
-        def gcd(a: Tile, b: Tile) -> Tile:
-            zero = k.constant(0, "i32")
-            return k.while_(
-                [a, b], lambda a, b: b.ne(zero), lambda a, b: (b, k.op("arith.remsi", a, b))
-            )[0]
-
-        return gcd
-
     data = (np.random.default_rng(0).integers(1, 50, (8, 16)) * 6).astype(np.int32)
     for axis in (0, 1):
         wanted = np.gcd.reduce(data, axis)
-        (found,) = run_on((8, 16), [data], lambda k, x: k.reduce(x, axis, combine(k)), [wanted])
+        (found,) = run_on((8, 16), [data], partial(folded, axis), [wanted])
         assert (found == wanted).all()
-        scanned = np.gcd.accumulate(data, axis)
-        (found,) = run_on((8, 16), [data], lambda k, x: k.scan(x, axis, combine(k)), [scanned])
-        assert (found == scanned).all()
+        partial_ = np.gcd.accumulate(data, axis)
+        (found,) = run_on((8, 16), [data], partial(running, axis), [partial_])
+        assert (found == partial_).all()
 
 
 def test_reductions_of_reductions_and_bools() -> None:
