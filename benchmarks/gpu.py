@@ -2,10 +2,10 @@
 
     python benchmarks/gpu.py [--json FILE] [--only NAME]
 
-Times are medians of device events over fresh launches (`triton.testing.do_bench`), inputs are random
-normal, results are checked before they are timed. A copy's bandwidth is measured in the same run and
-is the yardstick of what moves memory; cuBLAS (through torch) that of products. The host's share of
-a warm launch is timed by queueing launches faster than the device can be asked for them.
+Times are medians of device events over fresh launches (`triton.testing.do_bench`), inputs are
+random normal, results are checked before they are timed. A copy's bandwidth is measured in the same
+run and is the yardstick of what moves memory; cuBLAS (through torch) that of products. The host's
+share of a warm launch is timed by queueing launches faster than the device can be asked for them.
 """
 
 from __future__ import annotations
@@ -67,9 +67,22 @@ def triton_softmax(x, out, row_stride, columns, BLOCK: tl.constexpr):
 
 @triton.jit
 def triton_matmul(
-    a, b, c, M, N, K, stride_am, stride_ak, stride_bk, stride_bn, stride_cm, stride_cn,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
-):  # fmt: skip
+    a,
+    b,
+    c,
+    M,
+    N,
+    K,
+    stride_am,
+    stride_ak,
+    stride_bk,
+    stride_bn,
+    stride_cm,
+    stride_cn,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+):
     m = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
     n = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
     k = tl.arange(0, BLOCK_K)
@@ -119,7 +132,9 @@ def bench_vector_add() -> list[dict[str, Any]]:
 
     def row(name: str, run: Callable[[], object]) -> None:
         rate = 12 * n / ms(run) / 1e6
-        rows.append({"what": "vector add f32 2^26", "who": name, "GB/s": rate, "of copy": rate / copy})
+        rows.append(
+            {"what": "vector add f32 2^26", "who": name, "GB/s": rate, "of copy": rate / copy}
+        )
 
     out.fill_(math.nan)
     add[triton.cdiv(n, block),](x, y, out, n, BLOCK=block)
@@ -133,7 +148,11 @@ def bench_vector_add() -> list[dict[str, Any]]:
 def bench_softmax() -> list[dict[str, Any]]:
     """Time row softmax."""
     rows: list[dict[str, Any]] = []
-    for m, n, dtype in ((8192, 8192, torch.bfloat16), (8192, 4096, torch.float32), (16384, 3000, torch.float32)):
+    for m, n, dtype in (
+        (8192, 8192, torch.bfloat16),
+        (8192, 4096, torch.float32),
+        (16384, 3000, torch.float32),
+    ):
         x = torch.randn(m, n, device="cuda").to(dtype)
         out = torch.full_like(x, math.nan)
         block = triton.next_power_of_2(n)
@@ -141,20 +160,43 @@ def bench_softmax() -> list[dict[str, Any]]:
         copy = copy_bandwidth(size)
         warps = 8 if block >= 2048 else 4
 
-        def ours(x: Any = x, out: Any = out, m: int = m, n: int = n, block: int = block, warps: int = warps) -> None:
+        def ours(
+            x: Any = x,
+            out: Any = out,
+            m: int = m,
+            n: int = n,
+            block: int = block,
+            warps: int = warps,
+        ) -> None:
             softmax_row[m,](x, out, n, n, BLOCK=block, num_warps=warps)
 
-        def peer(x: Any = x, out: Any = out, m: int = m, n: int = n, block: int = block, warps: int = warps) -> None:
+        def peer(
+            x: Any = x,
+            out: Any = out,
+            m: int = m,
+            n: int = n,
+            block: int = block,
+            warps: int = warps,
+        ) -> None:
             triton_softmax[m,](x, out, n, n, BLOCK=block, num_warps=warps)
 
         ours()
         found = error(out, torch.softmax(x.double(), 1))
         assert found < (1e-2 if dtype == torch.bfloat16 else 1e-5), found
-        for name, run in (("tiledsl", ours), ("triton", peer), ("torch", lambda x=x: torch.softmax(x, 1))):
+        for name, run in (
+            ("tiledsl", ours),
+            ("triton", peer),
+            ("torch", lambda x=x: torch.softmax(x, 1)),
+        ):
             rate = 2 * size / ms(run) / 1e6
-            rows.append({
-                "what": f"softmax {m}x{n} {str(dtype)[6:]}", "who": name, "GB/s": rate, "of copy": rate / copy,
-            })  # fmt: skip
+            rows.append(
+                {
+                    "what": f"softmax {m}x{n} {str(dtype)[6:]}",
+                    "who": name,
+                    "GB/s": rate,
+                    "of copy": rate / copy,
+                }
+            )
     return rows
 
 
@@ -168,25 +210,71 @@ def bench_matmul() -> list[dict[str, Any]]:
         reference = a.float() @ b.float()
         strides = (*a.stride(), *b.stride(), *c.stride())
 
-        def row(name: str, time_ms: float, base: float, size: int = size, flops: int = flops) -> None:
-            rows.append({
-                "what": f"matmul f16 {size}^3", "who": name, "TFLOP/s": flops / time_ms / 1e9, "of cuBLAS": base / time_ms,
-            })  # fmt: skip
+        def row(
+            name: str, time_ms: float, base: float, size: int = size, flops: int = flops
+        ) -> None:
+            rows.append(
+                {
+                    "what": f"matmul f16 {size}^3",
+                    "who": name,
+                    "TFLOP/s": flops / time_ms / 1e9,
+                    "of cuBLAS": base / time_ms,
+                }
+            )
 
         base = ms(lambda a=a, b=b, c=c: torch.mm(a, b, out=c))
         row("cuBLAS", base, base)
         for blocks, warps, stages in (
-            ((128, 128, 32), 4, 3), ((128, 128, 32), 4, 4), ((128, 128, 64), 4, 3), ((128, 256, 32), 8, 3), ((128, 256, 64), 8, 3),
-        ):  # fmt: skip
+            ((128, 128, 32), 4, 3),
+            ((128, 128, 32), 4, 4),
+            ((128, 128, 64), 4, 3),
+            ((128, 256, 32), 8, 3),
+            ((128, 256, 64), 8, 3),
+        ):
             grid = (triton.cdiv(size, blocks[0]), triton.cdiv(size, blocks[1]))
             meta = dict(zip(("BLOCK_M", "BLOCK_N", "BLOCK_K"), blocks, strict=True))
             label = f"{'x'.join(map(str, blocks))} w{warps} s{stages}"
 
-            def ours(a=a, b=b, c=c, size=size, strides=strides, grid=grid, meta=meta, warps=warps, stages=stages) -> None:  # type: ignore[no-untyped-def]
-                matmul[grid](a, b, c, None, size, size, size, *strides, FUSED=False, **meta, num_warps=warps, num_stages=stages)
+            def ours(
+                a=a,
+                b=b,
+                c=c,
+                size=size,
+                strides=strides,
+                grid=grid,
+                meta=meta,
+                warps=warps,
+                stages=stages,
+            ) -> None:
+                matmul[grid](
+                    a,
+                    b,
+                    c,
+                    None,
+                    size,
+                    size,
+                    size,
+                    *strides,
+                    FUSED=False,
+                    **meta,
+                    num_warps=warps,
+                    num_stages=stages,
+                )
 
-            def peer(a=a, b=b, c=c, size=size, strides=strides, grid=grid, meta=meta, warps=warps, stages=stages) -> None:  # type: ignore[no-untyped-def]
-                triton_matmul[grid](a, b, c, size, size, size, *strides, **meta, num_warps=warps, num_stages=stages)
+            def peer(
+                a=a,
+                b=b,
+                c=c,
+                size=size,
+                strides=strides,
+                grid=grid,
+                meta=meta,
+                warps=warps,
+                stages=stages,
+            ) -> None:
+                triton_matmul[grid](
+                    a, b, c, size, size, size, *strides, **meta, num_warps=warps, num_stages=stages
+                )
 
             for name, run in (("tiledsl", ours), ("triton", peer)):
                 try:
@@ -196,35 +284,65 @@ def bench_matmul() -> list[dict[str, Any]]:
                     assert found < 2e-3, found
                     row(f"{name} {label}", ms(run), base)
                 except Exception as problem:
-                    print(f"matmul {size} {name} {label}: {type(problem).__name__}: {str(problem)[:300]}")
+                    words = f"{type(problem).__name__}: {str(problem)[:300]}"
+                    print(f"matmul {size} {name} {label}: {words}")
     return rows
 
 
 def bench_attention() -> list[dict[str, Any]]:
     """Time attention forward in bf16."""
     rows: list[dict[str, Any]] = []
-    for batch_heads, length, d, causal in ((64, 4096, 64, False), (64, 4096, 64, True), (32, 4096, 128, False), (32, 1000, 128, True)):
+    for batch_heads, length, d, causal in (
+        (64, 4096, 64, False),
+        (64, 4096, 64, True),
+        (32, 4096, 128, False),
+        (32, 1000, 128, True),
+    ):
         q, k, v = torch.randn(3, batch_heads, length, d, device="cuda", dtype=torch.bfloat16)
         out = torch.full_like(q, math.nan)
         flops = 4 * batch_heads * length * length * d * (0.5 if causal else 1)
 
-        def ours(q=q, k=k, v=v, out=out, length=length, d=d, causal=causal, batch_heads=batch_heads) -> None:  # type: ignore[no-untyped-def]
+        def ours(
+            q=q, k=k, v=v, out=out, length=length, d=d, causal=causal, batch_heads=batch_heads
+        ) -> None:
             attention_forward[triton.cdiv(length, 128), batch_heads](
-                q, k, v, out, length * d, length, 1 / math.sqrt(d),
-                CAUSAL=causal, BLOCK_Q=128, BLOCK_K=64, D=d, num_warps=8, num_stages=2,
-            )  # fmt: skip
+                q,
+                k,
+                v,
+                out,
+                length * d,
+                length,
+                1 / math.sqrt(d),
+                CAUSAL=causal,
+                BLOCK_Q=128,
+                BLOCK_K=64,
+                D=d,
+                num_warps=8,
+                num_stages=2,
+            )
 
-        def peer(q=q, k=k, v=v, causal=causal) -> torch.Tensor:  # type: ignore[no-untyped-def]
-            return torch.nn.functional.scaled_dot_product_attention(q[None], k[None], v[None], is_causal=causal)
+        def peer(q=q, k=k, v=v, causal=causal) -> torch.Tensor:
+            return torch.nn.functional.scaled_dot_product_attention(
+                q[None], k[None], v[None], is_causal=causal
+            )
 
         ours()
-        found = error(out, torch.nn.functional.scaled_dot_product_attention(q[None].float(), k[None].float(), v[None].float(), is_causal=causal)[0])
+        found = error(
+            out,
+            torch.nn.functional.scaled_dot_product_attention(
+                q[None].float(), k[None].float(), v[None].float(), is_causal=causal
+            )[0],
+        )
         assert found < 1e-2, found
         for name, run in (("tiledsl", ours), ("torch SDPA", peer)):
-            rows.append({
-                "what": f"attention {batch_heads}x{length}x{d}{' causal' if causal else ''}", "who": name,
-                "TFLOP/s": flops / ms(run) / 1e9, "error": found if name == "tiledsl" else None,
-            })  # fmt: skip
+            rows.append(
+                {
+                    "what": f"attention {batch_heads}x{length}x{d}{' causal' if causal else ''}",
+                    "who": name,
+                    "TFLOP/s": flops / ms(run) / 1e9,
+                    "error": found if name == "tiledsl" else None,
+                }
+            )
     return rows
 
 
@@ -239,8 +357,12 @@ def bench_launch() -> list[dict[str, Any]]:
     runs: dict[str, Callable[[], object]] = {
         "tiledsl add (5 arguments)": lambda: add[1,](x, y, out, 1024, BLOCK=1024),
         "triton add (5 arguments)": lambda: triton_add[1,](x, y, out, 1024, BLOCK=1024),
-        "tiledsl matmul (16 arguments)": lambda: matmul[1, 1](a, b, c, None, size, size, size, *strides, FUSED=False, **meta),
-        "triton matmul (15 arguments)": lambda: triton_matmul[1, 1](a, b, c, size, size, size, *strides, **meta),
+        "tiledsl matmul (16 arguments)": lambda: matmul[1, 1](
+            a, b, c, None, size, size, size, *strides, FUSED=False, **meta
+        ),
+        "triton matmul (15 arguments)": lambda: triton_matmul[1, 1](
+            a, b, c, size, size, size, *strides, **meta
+        ),
     }
     rows: list[dict[str, Any]] = []
     for name, run in runs.items():
@@ -263,12 +385,20 @@ def bench_compile() -> list[dict[str, Any]]:
     import os
 
     os.environ["TILEDSL_CACHE"] = "0"
-    signature = {name: "*fp16:16" for name in "abc"} | {n: "i32:16" for n in ("M", "N", "K", "stride_am", "stride_bk", "stride_cm")}
-    signature |= {name: "1" for name in ("stride_ak", "stride_bn", "stride_cn")}
-    compiled = tile.compile(
-        matmul, signature, {"bias": None, "FUSED": False, "BLOCK_M": 64, "BLOCK_N": 128, "BLOCK_K": 32}, "sm_90a"
+    signature = dict.fromkeys("abc", "*fp16:16") | dict.fromkeys(
+        ("M", "N", "K", "stride_am", "stride_bk", "stride_cm"), "i32:16"
     )
-    return [{"what": "compile matmul sm_90a", "who": name, "ms": seconds * 1e3} for name, seconds in compiled.seconds]
+    signature |= dict.fromkeys(("stride_ak", "stride_bn", "stride_cn"), "1")
+    compiled = tile.compile(
+        matmul,
+        signature,
+        {"bias": None, "FUSED": False, "BLOCK_M": 64, "BLOCK_N": 128, "BLOCK_K": 32},
+        "sm_90a",
+    )
+    return [
+        {"what": "compile matmul sm_90a", "who": name, "ms": seconds * 1e3}
+        for name, seconds in compiled.seconds
+    ]
 
 
 BENCHMARKS: dict[str, Callable[[], list[dict[str, Any]]]] = {
@@ -296,10 +426,16 @@ def main() -> None:
             continue
         rows += found
         for row in found:
-            figures = "  ".join(f"{k} {v:.3g}" if isinstance(v, float) else "" for k, v in row.items())
+            figures = "  ".join(
+                f"{k} {v:.3g}" if isinstance(v, float) else "" for k, v in row.items()
+            )
             print(f"{row['what']:32} {row['who']:36} {figures.strip()}", flush=True)
     if options.json:
-        about = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "triton": triton.__version__}
+        about = {
+            "device": torch.cuda.get_device_name(),
+            "torch": torch.__version__,
+            "triton": triton.__version__,
+        }
         options.json.write_text(json.dumps({"about": about, "rows": rows}, indent=1))
 
 

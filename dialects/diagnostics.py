@@ -1,7 +1,7 @@
 """The two kinds of error, and the source spans that they point at.
 
-`KernelError` is the author's mistake: it says what was expected and found, and shows the expression.
-`CompilerBug` is ours: it names the pass and, where there is one, the reproducer that was saved.
+`KernelError` is the author's mistake: it says what was expected and found, and shows the
+expression. `CompilerBug` is ours: it names the pass and, where there is one, the reproducer.
 No other exception leaves this package on purpose. A span travels in MLIR locations
 (`Span.location`, `Span.of`), so that a late pass still points at the author's expression.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import linecache
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mlir import ir
@@ -36,7 +36,7 @@ class Span:
 
     @staticmethod
     def of(location: ir.Location) -> Span | None:
-        """Return the span inside `location`: the innermost of a call site, the first of a fusion."""
+        """Return the span in `location`: the innermost of a call site, the first of a fusion."""
         if location.is_a_callsite():
             return Span.of(location.callee) or Span.of(location.caller)
         if location.is_a_name():
@@ -45,10 +45,9 @@ class Span:
             return next((span for part in location.locations if (span := Span.of(part))), None)
         if not location.is_a_file():
             return None
+        filename: Any = location.filename  # a StringAttr, whatever the bindings' stub says
         return Span(
-            location.filename.value
-            if hasattr(location.filename, "value")
-            else str(location.filename),
+            str(filename.value),
             location.start_line,
             location.start_col,
             location.end_line,

@@ -8,9 +8,9 @@ and `isinstance(op, LoadOp)` is how a pass asks for an op.
 Field names stay close to upstream's coming `mlir.dialects.ext`, so that it can replace this base.
 
 What IRDL cannot say (one shape throughout, say) stands in `verify`, which `contracts.check` calls.
-IRDL ops have no traits: no op here is a terminator, and purity is our own `pure` flag, which our own
-CSE and DCE read. A region would need a terminator, so a combine function is a symbol instead. IRDL
-gives all members of a variadic group one type, so a group whose members differ is declared as
+IRDL ops have no traits: no op here is a terminator, and purity is our own `pure` flag, which our
+own CSE and DCE read. A region would need a terminator, so a combine function is a symbol instead.
+IRDL gives all members of a variadic group one type, so a group whose members differ is declared as
 `SLOTS` optional operands (results), and the op carries `operandSegmentSizes` (`resultSegmentSizes`)
 of as many entries, ones before zeros.
 """
@@ -105,14 +105,14 @@ SLOTS = 8
 
 
 class VariadicOperand(_Values):
-    """Up to `SLOTS` operands of any types; reads as a list. An op has no other operand beside it."""
+    """Up to `SLOTS` operands of any types; reads as a list. The op has no other operand."""
 
     def __get__(self, op: Op | None, owner: type[Op]) -> Any:
         return self if op is None else op.operand_group(self)
 
 
 class Result(_Values):
-    """Exactly one result. (Upstream's own `op.result` reads it too.)"""
+    """Exactly one result; upstream's own `op.result` reads it too."""
 
     def __get__(self, op: Op | None, owner: type[Op]) -> Any:
         if op is None:
@@ -121,14 +121,14 @@ class Result(_Values):
 
 
 class VariadicResult(_Values):
-    """Up to `SLOTS` results of any types; reads as a list. An op has no other result beside it."""
+    """Up to `SLOTS` results of any types; reads as a list. The op has no other result."""
 
     def __get__(self, op: Op | None, owner: type[Op]) -> Any:
         return self if op is None else list(op.operation.results)
 
 
 class Attr(Field):
-    """An attribute: an int, a bool, a str, a list of ints or a symbol; None where optional and absent.
+    """An attribute: an int, a bool, a str, a list of ints or a symbol.
 
     Args:
         python: The Python type it reads as: `int`, `bool`, `str`, `list` (of ints), or `Symbol`.
@@ -291,7 +291,7 @@ class Op(ir.OpView):
             attrs["operandSegmentSizes"] = ir.DenseI32ArrayAttr.get([len(g) for g in groups])
         if any(isinstance(field, VariadicResult) for field in cls.result_fields):
             attrs["resultSegmentSizes"] = _slots(len(results))
-        create: Any = ir.Operation.create
+        create = cast("Any", ir.Operation).create  # the bindings' stub leaves types open
         operation = create(
             cls.OPERATION_NAME,
             results=list(results),
@@ -363,7 +363,7 @@ def _op_irdl(op: type[Op]) -> list[str]:
 
 
 def _irdl_values(field: _Values, emit: Callable[[str], str]) -> list[str]:
-    """Return a field as IRDL declares it: each slot of a variadic group has a constraint of its own."""
+    """Return a field as IRDL declares it; each slot of a variadic group is constrained alone."""
     if isinstance(field, VariadicOperand | VariadicResult):
         return [f"{field.name}{i}: optional {field.kind.irdl(emit)}" for i in range(SLOTS)]
     return [f"{field.name}: {field.variadicity}{field.kind.irdl(emit)}"]

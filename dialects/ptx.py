@@ -4,7 +4,7 @@ They stand at the `machine` level, where all instructions are named ops; NVIDIA'
 them as inline assembly. What they add to LLVM's loads, stores and atomics is a predicate without a
 branch, cache and eviction hints, and memory orders exactly as PTX has them.
 
-A value is an element or a vector of elements of 8 to 64 bits, at most 16 bytes in all. Addresses are
+A value is an element or a vector of elements of 8 to 64 bits, at most 16 bytes. Addresses are
 of global memory.
 """
 

@@ -144,7 +144,7 @@ class BarrierOp(Op, name="tgpu.barrier"):
 class MmaOp(Op, name="tgpu.mma", pure=True):
     """acc + a @ b by a matrix instruction of the target's table.
 
-    The layouts are the instruction's fragments tiled over the warps (`layout_mma.Fragments.tile`): the
+    The layouts are the instruction's fragments tiled over the warps (`layout_mma.Fragments`): the
     lowering slices registers, fragment by fragment.
     """
 

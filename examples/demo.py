@@ -1,4 +1,4 @@
-"""The tour that `make demo` gives: run every example here, then follow one kernel to other machines.
+"""The tour of `make demo`: run every example here, then follow one kernel to other machines.
 
 Writes the PTX, the AMDGPU assembly and the IR after every pass of the tutorial's matmul into
 `build/demo`, and prints what each pass changed.
@@ -24,6 +24,9 @@ BLOCKS = {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 32}
 
 _OP = re.compile(r"(?:= |^\s*)\"?((?:tile|tgpu|arith|math|scf|llvm|nvvm|rocdl|vector|cf)\.[\w.]+)")
 
+_SHOWN = re.compile(r"mma\.sync|ldmatrix|cp\.async\.c[ag]|v_mfma|v_wmma|ds_(?:read|load)_b128")
+"""Instructions whose number the tour prints."""
+
 
 def op_counts(ir: str) -> Counter[str]:
     """Count the ops of each name in a module's text."""
@@ -45,9 +48,9 @@ def change(before: str, after: str) -> tuple[str, str]:
 def follow(chip: str, console: Console) -> None:
     """Compile the tutorial's matmul for `chip`, write every level, print what each pass did."""
     matmul = import_module("ex04_matmul").matmul
-    signature = {name: "*fp16:16" for name in "abc"}
-    signature |= {name: "i32:16" for name in ("M", "N", "K", "stride_am", "stride_bk", "stride_cm")}
-    signature |= {name: "1" for name in ("stride_ak", "stride_bn", "stride_cn")}
+    signature = dict.fromkeys("abc", "*fp16:16")
+    signature |= dict.fromkeys(("M", "N", "K", "stride_am", "stride_bk", "stride_cm"), "i32:16")
+    signature |= dict.fromkeys(("stride_ak", "stride_bn", "stride_cn"), "1")
     constexprs = {"bias": None, "FUSED": False, **BLOCKS}
     compiled = tile.compile(matmul, signature, constexprs, chip, num_warps=4, num_stages=3)
     folder = OUT / chip
@@ -64,7 +67,7 @@ def follow(chip: str, console: Console) -> None:
             table.add_row(name, *change(compiled.stages[number - 1][1], ir))
     console.print(table)
     code = "ptx" if chip.startswith("sm") else "amdgcn"
-    instructions = Counter(re.findall(r"mma\.sync|ldmatrix|cp\.async\.c[ag]|v_mfma|v_wmma|ds_read_b128|ds_load_b128", str(compiled.asm[code])))  # fmt: skip
+    instructions = Counter(_SHOWN.findall(str(compiled.asm[code])))
     console.print(f"  {code}: build/demo/{chip}/matmul.{code}", highlight=False)
     console.print(f"  holds {dict(instructions)}; {compiled.resources}\n", highlight=False)
 

@@ -54,8 +54,12 @@ def test_a_target_imports_nothing_of_another(target: str) -> None:
             assert not name.startswith(others), f"{path.relative_to(ROOT)} imports {name}"
 
 
-@pytest.mark.parametrize("module", ["tiledsl", "tiledsl.jit", "tiledsl.launch", "tiledsl.targets.target"])
+@pytest.mark.parametrize(
+    "module", ["tiledsl", "tiledsl.jit", "tiledsl.launch", "tiledsl.targets.target"]
+)
 def test_importing_the_package_loads_no_compiler(module: str) -> None:
     program = f"import sys, {module}; print([m for m in ('mlir', 'torch', 'llvmlite.binding') if m in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
     assert done.stdout.strip() == "[]"

@@ -27,9 +27,9 @@ HOST = "host"
 
 
 Argument = tuple[ArgType, int | float, str | None]
-"""One argument as a launch needs it: what the compiler may know of it; the value to pack, an address,
-an integer or a float; and where an array lives, "host", "cuda:0" or "hip:0", None for a scalar. A
-plain tuple, because a launch makes one an argument."""
+"""One argument as a launch needs it: what the compiler may know of it; the value to pack, an
+address, an integer or a float; and where an array lives, "host", "cuda:0" or "hip:0", None for a
+scalar. A plain tuple, because a launch makes one an argument."""
 
 
 class HostMemory(NamedTuple):
@@ -218,14 +218,16 @@ def _is_torch_tensor(kind: type) -> bool:
     return any(c.__module__ == "torch" and c.__name__ == "Tensor" for c in kind.__mro__)
 
 
-def _choose(kind: type) -> Reader | None:
+def _choose(kind: type[Any]) -> Reader | None:
     """Return the reader for a Python type seen for the first time."""
     if issubclass(kind, np.generic):
         return _read_numpy_scalar
-    bases: tuple[type, ...] = (np.ndarray, int, float)
-    for base in bases:
-        if issubclass(kind, base):
-            return _readers[base]
+    if issubclass(kind, np.ndarray):
+        return _read_numpy
+    if issubclass(kind, int):
+        return _read_int
+    if issubclass(kind, float):
+        return _read_float
     if _is_torch_tensor(kind):
         return _torch_reader()
     if hasattr(kind, "__cuda_array_interface__"):
@@ -251,7 +253,7 @@ def read(value: object) -> Argument | None:
 
 def is_array(value: object) -> bool:
     """Return whether `value` is an array of some library (whatever its element type)."""
-    kind = type(value)
+    kind: type[Any] = type(value)
     return (
         issubclass(kind, np.ndarray)
         or _is_torch_tensor(kind)

@@ -68,10 +68,7 @@ class Reach:
 
     def changed(self) -> bool:
         """Return whether a captured variable was rebound or its contents changed."""
-        for variable in self.watched:  # a loop, not `any`: every launch asks
-            if variable.changed():
-                return True
-        return False
+        return any(variable.changed() for variable in self.watched)
 
 
 def reach(function: Callable[..., object]) -> Reach:

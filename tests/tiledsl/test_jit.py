@@ -30,7 +30,7 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @tile.jit
-def scale(x, out, n, s, BLOCK: tile.constexpr = 64):
+def scale(x, out, n, s, BLOCK: tile.constexpr = 64):  # pyright: ignore[reportArgumentType]
     i = tile.program_id(0) * BLOCK + tile.arange(0, BLOCK)
     tile.store(out + i, tile.load(x + i, mask=i < n) * s, mask=i < n)
 

@@ -63,7 +63,10 @@ def test_passes_and_opt_know_the_same_names(
         (["compile", "f"], "KernelError: expected FILE:KERNEL, found 'f'"),
         (["compile", ADD[:-3] + "sub"], "KernelError: expected a kernel in "),
         ([*COMPILE, "--target", "z80"], "KernelError: expected a target among host, "),
-        ([*COMPILE, "--target", "sm_80", "--emit", "x"], "KernelError: expected a level among tile, "),
+        (
+            [*COMPILE, "--target", "sm_80", "--emit", "x"],
+            "KernelError: expected a level among tile, ",
+        ),
         (["passes", "z80"], "KernelError: expected a target among host, "),
         (["opt", "polish", "-"], "KernelError: expected a pass of sm_80, found 'polish'"),
     ],
