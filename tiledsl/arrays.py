@@ -15,7 +15,7 @@ import ctypes
 import math
 import sys
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 import ml_dtypes
@@ -89,6 +89,7 @@ def _read_bool(value: object) -> Argument:
     return _scalar_type("i1"), int(bool(value)), None
 
 
+@lru_cache(maxsize=4096)  # sizes and strides come again at every launch
 def _read_int(value: int) -> Argument | None:
     dtype = integer_type(value)
     return None if dtype is None else (_integer(dtype, value), int(value), None)

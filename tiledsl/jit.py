@@ -243,6 +243,9 @@ class JITFunction:
         return Parts(key)
 
     def _key_of(self, value: object) -> object:
+        kind = value.__class__
+        if kind is int or kind is bool or value is None:  # what most constexprs are
+            return kind, value
         try:
             return constant_key(value)
         except TypeError:
