@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from mlir import ir
 from mlir.dialects import arith
 
-from tests.targets.amdgpu.wave_interpreter import run, to_machine
+from tests.targets.amdgpu.wave_interpreter import run, set_options, to_machine
 from tests.targets.gpu.test_atomics import rmw
 from tests.targets.gpu.test_dot import CASES, numbers, product
 from tests.transforms.arith_evaluator import DTYPES
@@ -30,12 +30,18 @@ from tiledsl.transforms import run as runner
 ONE_OF_EACH = ("gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1201")
 
 
-def code(module: ir.Module, chip: str, warps: int = 4, stages: int = 1) -> tuple[str, Artifact]:
+def code(module: ir.Module, chip: str, warps: int, stages: int = 2) -> tuple[str, Artifact]:
     """Return the assembly of a kernel, and the artifact."""
     options = Options(num_warps=warps, num_stages=stages)
+    set_options(module, options)
     runner.run(module, pipeline.passes(CHIPS[chip], options))
     artifact = assemble(module, CHIPS[chip])
     return str(artifact.texts["amdgcn"]), artifact
+
+
+def waves(chip: str) -> int:
+    """Give how many waves hold 256 threads: a wave of RDNA is half as wide."""
+    return 256 // CHIPS[chip].wave_size
 
 
 # Results.
@@ -205,7 +211,7 @@ VALUES: Sequence[float] = (
 )
 
 
-@pytest.mark.parametrize("chip", ["gfx90a", "gfx950", "gfx1201"])
+@pytest.mark.parametrize("chip", ["gfx942", "gfx1201"])
 @pytest.mark.parametrize(
     ("source", "result"),
     [
@@ -247,9 +253,7 @@ def converted(x: Any, result: str) -> Any:
 
 @pytest.mark.parametrize("chip", CHIPS)
 def test_a_product_is_fed_by_16_byte_reads_and_spills_nothing(chip: str) -> None:
-    # Where waves are half as wide, twice as many hold the tile.
-    warps = 256 // CHIPS[chip].wave_size
-    text, artifact = code(matmul(128, 128, 32), chip, warps)
+    text, artifact = code(matmul(128, 128, 32), chip, waves(chip))
     assert re.search("v_mfma_f32_32x32x(8|16)|v_wmma_f32_16x16x16", text)
     reads = re.findall(r"ds_(?:read|load)\w*_b\d+", text)
     wide = [read for read in reads if read.endswith("b128")]
@@ -263,8 +267,8 @@ def test_a_product_is_fed_by_16_byte_reads_and_spills_nothing(chip: str) -> None
 
 
 @pytest.mark.parametrize("chip", CHIPS)
-def test_attention_keeps_scores_in_registers_where_fragments_agree(chip: str) -> None:
-    text, artifact = code(attention(64, 64, 64), chip)
+def test_attention_spills_nothing(chip: str) -> None:
+    text, artifact = code(attention(64, 64, 64), chip, waves(chip))
     assert artifact.resources is not None
     assert artifact.resources.local_bytes == 0
     assert "v_mfma" in text or "v_wmma" in text

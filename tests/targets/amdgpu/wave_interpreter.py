@@ -27,13 +27,19 @@ from tiledsl.transforms.kernels import kernels
 from tiledsl.transforms.run import run as run_passes
 
 
-def to_machine(module: ir.Module, chip: str, warps: int = 4) -> ir.Module:
+def set_options(module: ir.Module, options: Options) -> None:
+    """Write options onto the kernel, as the front end does."""
+    i64 = ir.IntegerType.get_signless(64, context())
+    for kernel in kernels(module):
+        for name in ("num_warps", "num_stages"):
+            value = ir.IntegerAttr.get(i64, getattr(options, name))
+            kernel.operation.attributes[f"tile.{name}"] = value
+
+
+def to_machine(module: ir.Module, chip: str, warps: int = 4, stages: int = 3) -> ir.Module:
     """Take a `tile` module to the `machine` level, in place."""
-    with context():
-        number = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), warps)
-        for kernel in kernels(module):
-            kernel.operation.attributes["tile.num_warps"] = number
-    options, found = Options(num_warps=warps), CHIPS[chip]
+    options, found = Options(num_warps=warps, num_stages=stages), CHIPS[chip]
+    set_options(module, options)
     *machine, _ = machine_passes(found, options)
     run_passes(module, [*tile_passes(found, options), *tgpu_passes(found, options), *machine])
     return module
