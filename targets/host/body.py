@@ -107,9 +107,19 @@ class Body:
     def set_buffer(self, value: ir.Value, buffer: Buffer) -> None:
         """Say where a kept tile lies from now on."""
         self._buffers[value] = buffer
+        if not buffer.is_row_major:
+            self.order.kept[value] = buffer.order
 
-    def allocate(self, shape: tuple[int, ...], held: ir.Type) -> Buffer:
-        """Return a new buffer; its place in scratch memory is known at the end (`place`)."""
+    def allocate(
+        self, shape: tuple[int, ...], held: ir.Type, order: Sequence[int] | None = None
+    ) -> Buffer:
+        """Return a new buffer; its place in scratch memory is known at the end (`place`).
+
+        Args:
+            shape: The tile's.
+            held: The type of its elements.
+            order: The dimensions, neighbours first; row-major by default.
+        """
         total = size_of(stored_type(held))
         for size in shape:
             total *= size
@@ -119,7 +129,7 @@ class Body:
         offset = self.code.op("arith.constant", [], integer(64), top, zero)
         self._offsets.append(offset.owner.operation)
         pointer = offset_pointer(self.code, self.program.scratch, offset, top)
-        return Buffer(slot, pointer, shape, held)
+        return Buffer(slot, pointer, shape, held, tuple(order or usual_order(shape)))
 
     def destination(self, value: ir.Value) -> Buffer:
         """Return the buffer to write a kept tile into, in place where the plan says so."""
@@ -211,24 +221,7 @@ class Body:
         def visit(evaluator: Evaluator, index: Index) -> None:
             evaluator.write(buffer, index, element(evaluator, index))
 
-        self.each(buffer.shape, self.lane_bits(buffer.held), visit)
-        self.arena.touch(buffer.slot)
-
-    def _fill_from(
-        self,
-        buffer: Buffer,
-        element: Callable[[Evaluator, Index], Lanes],
-        cost: Callable[[Index], int],
-    ) -> None:
-        """Fill a buffer, by way of vectors along another dimension if that is how the tile runs."""
-        lanes = self.lane_bits(buffer.held)
-        order = self.best_order(buffer.shape, lanes, cost)
-        if order == usual_order(buffer.shape) or not can_transpose(buffer, order[0], lanes):
-            self.fill(buffer, element)
-            return
-        self.arena.touch(buffer.slot)
-        nest, evaluator = self.nest()
-        fill_transposed(nest, evaluator, buffer, order[0], lanes, element)
+        self.each(buffer.shape, self.lane_bits(buffer.held), visit, buffer.order)
         self.arena.touch(buffer.slot)
 
     def is_at(self, value: ir.Value, buffer: Buffer) -> bool:
@@ -253,23 +246,44 @@ class Body:
         self.arena.touch(source.slot)
 
     def copy(self, value: ir.Value, buffer: Buffer) -> None:
-        """Write a tile, kept or not, into a buffer that may be its own."""
+        """Write a tile, kept or not, into a buffer that may be its own.
+
+        A tile that runs along another dimension than the buffer is transposed on the way.
+        """
         if self.is_at(value, buffer):
             return
-        self._fill_from(
-            buffer,
-            lambda evaluator, index: evaluator.at(value, index),
-            lambda index: self.order.cost([(value, index)]),
+
+        def element(evaluator: Evaluator, index: Index) -> Lanes:
+            return evaluator.at(value, index)
+
+        lanes = self.lane_bits(buffer.held)
+        order = self.best_order(
+            buffer.shape, lanes, lambda index: self.order.cost([(value, index)])
         )
+        if not can_transpose(buffer, order[0], lanes):
+            self.fill(buffer, element)
+            return
+        self.arena.touch(buffer.slot)
+        nest, evaluator = self.nest()
+        fill_transposed(nest, evaluator, buffer, order[0], lanes, element)
+        self.arena.touch(buffer.slot)
 
     def keep(self, op: ir.OpView, result: ir.Value) -> None:
-        """Compute a kept tile that is elementwise or a load into its buffer."""
-        buffer = self.destination(result)
-        self._fill_from(
-            buffer,
-            lambda evaluator, index: evaluator.computed(op, result, index),
-            lambda index: self.order.cost_of_making(op, result, index),
-        )
+        """Compute a kept tile that is elementwise or a load into its buffer.
+
+        A new buffer runs along the dimension along which the tile is best computed.
+        """
+        shape, held = shape_of(result.type), value_type(result.type)
+        if result in self.plan.in_place:
+            buffer = self.destination(result)
+        else:
+            order = self.best_order(
+                shape,
+                self.lane_bits(held),
+                lambda index: self.order.cost_of_making(op, result, index),
+            )
+            buffer = self.allocate(shape, held, order)
+        self.fill(buffer, lambda evaluator, index: evaluator.computed(op, result, index))
         self.set_buffer(result, buffer)
 
 

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import ctypes
 import sys
-import threading
 from collections.abc import Mapping
 from functools import cache
 
 import ml_dtypes
 import numpy as np
 
-from tiledsl.dialects.diagnostics import KernelError
 from tiledsl.targets.host.job import PrintFormat
 
 _Record = Mapping[int, int]
@@ -47,20 +45,11 @@ class Callbacks:
         self.print, self.fail = (
             ctypes.cast(function, ctypes.c_void_p).value or 0 for function in self._functions
         )
-        self._lock = threading.Lock()
         self.failures: dict[int, str] = {}
 
     def _fail(self, record: _Record) -> None:
         job, program = record[0], _numbers(record, 3, _TEXT_FIELDS)
-        with self._lock:
-            self.failures.setdefault(job, f"{_text(record)} (program {program})")
-
-    def raise_failure(self, job: int) -> None:
-        """Raise the failure of a job, if it had one."""
-        with self._lock:
-            message = self.failures.pop(job, None)
-        if message is not None:
-            raise KernelError(message)
+        self.failures.setdefault(job, f"{_text(record)} (program {program})")
 
 
 @cache

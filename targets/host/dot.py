@@ -47,7 +47,7 @@ def lower_dot(body: Body, op: tile.DotOp) -> None:
 
 def _packed(body: Body, value: ir.Value) -> Buffer:
     """Return the buffer of an operand, kept already or filled here."""
-    if body.definition(value) is None:
+    if body.definition(value) is None and body.buffer(value).is_row_major:
         return body.buffer(value)
     buffer = body.allocate(shape_of(value.type), value_type(value.type))
     body.copy(value, buffer)

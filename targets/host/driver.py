@@ -82,13 +82,16 @@ class HostKernel:
         fields = (0, programs, chunk, ctypes.addressof(packed), back.print, back.fail, nx, ny, nz)
         job = ctypes.create_string_buffer(Job.FORMAT.pack(*fields), Job.SIZE)
         start = time.perf_counter()
-        if team == 1:
-            self._function(job, _scratch.address(self._scratch_bytes))
-        else:
-            pool().run(lambda: self._share(job), team)
+        try:
+            if team == 1:
+                self._function(job, _scratch.address(self._scratch_bytes))
+            else:
+                pool().run(lambda: self._share(job), team)
+        finally:
+            failure = back.failures.pop(ctypes.addressof(job), None) if back.failures else None
+        if failure is not None:
+            raise KernelError(failure)
         self._learn((time.perf_counter() - start) * team / programs)
-        if back.failures:
-            back.raise_failure(ctypes.addressof(job))
 
     def _share(self, job: ctypes.Array[ctypes.c_char]) -> None:
         self._function(job, _scratch.address(self._scratch_bytes))

@@ -39,19 +39,26 @@ from tiledsl.transforms.rewrite import attributes_of
 
 @dataclass(frozen=True)
 class Buffer:
-    """A kept tile, row-major in scratch memory.
+    """A kept tile in scratch memory.
 
     Attributes:
         slot: Its number in the arena.
         pointer: Its first byte.
         shape: The tile's.
         held: The type of an element in registers.
+        order: The dimensions, the one whose elements are neighbours first.
     """
 
     slot: int
     pointer: Value
     shape: tuple[int, ...]
     held: ir.Type
+    order: tuple[int, ...]
+
+    @property
+    def is_row_major(self) -> bool:
+        """Whether the elements of the last dimension are neighbours, and so on."""
+        return self.order == tuple(range(len(self.shape) - 1, -1, -1))
 
     @property
     def stored(self) -> ir.Type:
@@ -167,7 +174,7 @@ class Evaluator:
         """Return where elements of a buffer lie."""
         lanes, i64 = indexing.lane_bits(index), integer(64)
         arithmetic = self.arithmetic
-        element = arithmetic.coordinate(indexing.linear(index), lanes)
+        element = arithmetic.coordinate(indexing.linear(index, buffer.order), lanes)
         size = arithmetic.constant(i64, size_of(buffer.stored))
         address = arithmetic.apply("arith.muli", [element, size], i64, 1 << lanes)
         return Place(address, buffer.stored, buffer.pointer)

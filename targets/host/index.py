@@ -43,9 +43,15 @@ def number(value: int, bits: int) -> Bits:
     return tuple((CONSTANT, value >> bit & 1) for bit in range(bits))
 
 
-def linear(index: Index) -> Bits:
-    """Return the row-major position of an element: the last dimension's bits are the lowest."""
-    return tuple(atom for bits in reversed(index) for atom in bits)
+def linear(index: Index, order: Sequence[int] | None = None) -> Bits:
+    """Return the position of an element, row-major unless told otherwise.
+
+    Args:
+        index: The element.
+        order: The dimensions, the one of the lowest bits first.
+    """
+    order = range(len(index) - 1, -1, -1) if order is None else order
+    return tuple(atom for dimension in order for atom in index[dimension])
 
 
 def split(position: Bits, shape: Sequence[int]) -> Index:

@@ -29,7 +29,7 @@ from tiledsl.targets.host.control import lower_for, lower_if, lower_while
 from tiledsl.targets.host.cpu import Cpu
 from tiledsl.targets.host.debug import LEAVE, lower_assert, lower_print
 from tiledsl.targets.host.dot import lower_dot
-from tiledsl.targets.host.evaluate import Evaluator
+from tiledsl.targets.host.evaluate import Buffer, Evaluator
 from tiledsl.targets.host.in_place import assign_in_place
 from tiledsl.targets.host.index import Index
 from tiledsl.targets.host.lanes import Uniform
@@ -46,6 +46,7 @@ from tiledsl.targets.host.order import Order
 from tiledsl.targets.host.plan import Planner, is_computable
 from tiledsl.targets.host.reduce import lower_reduce
 from tiledsl.targets.host.scan import lower_scan
+from tiledsl.targets.host.transpose import can_transpose
 
 
 def lower_programs(module: ir.Module, cpu: Cpu) -> None:
@@ -199,18 +200,34 @@ def _lower_scalar(body: Body, op: ir.OpView) -> None:
 
 def _lower_store(body: Body, op: tile.StoreOp) -> None:
     held = value_type(pointee(op.ptr.type))
+    shape, lanes = shape_of(op.ptr.type), body.lane_bits(held)
+    turned = _turned(body, op, lanes)
 
     def visit(evaluator: Evaluator, index: Index) -> None:
-        lanes = lanes_in(index)
-        value = evaluator.at(op.value, index)
+        count = lanes_in(index)
+        stored = evaluator.read(turned, index) if turned else evaluator.at(op.value, index)
         mask = None if op.mask is None else evaluator.at(op.mask, index)
         place = Place(evaluator.at(op.ptr, index), stored_type(held))
-        evaluator.memory.store(place, evaluator.to_memory(value, held, lanes), mask, lanes)
-
-    shape, lanes = shape_of(op.ptr.type), body.lane_bits(held)
+        evaluator.memory.store(place, evaluator.to_memory(stored, held, count), mask, count)
 
     def cost(index: Index) -> int:
-        operands = [value for value in (op.ptr, op.value, op.mask) if value is not None]
-        return body.order.cost([(v, index) for v in operands], [(op.ptr, index)])
+        operands = [operand for operand in (op.ptr, op.value, op.mask) if operand is not None]
+        return body.order.cost([(operand, index) for operand in operands], [(op.ptr, index)])
 
-    body.each(shape, lanes, visit, body.best_order(shape, lanes, cost))
+    order = turned.order if turned else body.best_order(shape, lanes, cost)
+    body.each(shape, lanes, visit, order)
+
+
+def _turned(body: Body, op: tile.StoreOp, lanes: int) -> Buffer | None:
+    """Return a transposed copy of a stored buffer that runs across the memory written."""
+    value: ir.Value = op.value
+    if not shape_of(value.type) or body.definition(value) is not None:
+        return None
+    kept = body.buffer(value)
+    order = body.best_order(kept.shape, lanes, lambda index: body.order.cost([], [(op.ptr, index)]))
+    if not can_transpose(kept, order[0], lanes):
+        return None
+    turned = body.allocate(kept.shape, kept.held, order)
+    body.copy(value, turned)
+    body.arena.touch(turned.slot)
+    return turned

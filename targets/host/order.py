@@ -28,11 +28,15 @@ class Order:
     Args:
         plan: Which tiles are kept.
         function: The function, for facts about its addresses.
+
+    Attributes:
+        kept: The order in which the elements of each kept tile lie, row-major ones left out.
     """
 
     def __init__(self, plan: Plan, function: ir.OpView) -> None:
         self._plan = plan
         self._facts = AxisFacts(function)
+        self.kept: dict[ir.Value, tuple[int, ...]] = {}
 
     def cost(self, reads: Reads, writes: Sequence[tuple[ir.Value, Index]] = ()) -> int:
         """Return about how many accesses lanes make that are not vectors.
@@ -50,7 +54,7 @@ class Order:
             seen.add((value, index))
             op = self._plan.computed(value)
             if op is None:
-                total += _buffer_cost(index)
+                total += _buffer_cost(index, self.kept.get(value))
                 continue
             if isinstance(op, tile.LoadOp):
                 total += self._pointer_cost(op.ptr, index)
@@ -86,10 +90,10 @@ class Order:
         return 1 << lanes
 
 
-def _buffer_cost(index: Index) -> int:
+def _buffer_cost(index: Index, order: Sequence[int] | None) -> int:
     lanes = indexing.lane_bits(index)
     run = tuple((LANE, bit) for bit in range(lanes))
-    return 0 if indexing.linear(index)[:lanes] == run else 1 << lanes
+    return 0 if indexing.linear(index, order)[:lanes] == run else 1 << lanes
 
 
 def orders(shape: Sequence[int]) -> Iterable[list[int]]:

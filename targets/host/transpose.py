@@ -1,7 +1,7 @@
 """Fill a buffer from a tile that runs along another dimension than the buffer does.
 
 A square of vectors along the tile's own dimension is computed, transposed in registers and written
-as vectors along the buffer's last dimension. Transposing 2**n vectors takes n rounds; round r
+as vectors along the buffer's dimension. Transposing 2**n vectors takes n rounds; round r
 swaps, between vectors whose numbers differ in bit r, the lanes whose numbers differ in it (as in a
 butterfly network).
 """
@@ -20,8 +20,9 @@ from tiledsl.targets.host.nest import Nest
 
 
 def can_transpose(buffer: Buffer, dimension: int, lanes: int) -> bool:
-    """Return whether a buffer has whole squares of vectors along `dimension` and its last one."""
-    return min(buffer.shape[dimension], buffer.shape[-1]) >= 1 << lanes
+    """Return whether a buffer has whole squares of vectors along `dimension` and its own one."""
+    own = buffer.order[0]
+    return dimension != own and min(buffer.shape[dimension], buffer.shape[own]) >= 1 << lanes
 
 
 def fill_transposed(
@@ -38,15 +39,14 @@ def fill_transposed(
         nest: A nest without loops.
         evaluator: Its evaluator.
         buffer: What to fill.
-        dimension: Along which the tile is computed; not the last.
+        dimension: Along which the tile is computed; not the one that the buffer runs along.
         lanes: Lane bits.
         element: Computes the tile at an index.
     """
-    last = len(buffer.shape) - 1
+    own = buffer.order[0]
     loops: dict[int, Bits] = {}
-    order = [d for d in range(last) if d != dimension] + [dimension, last]
-    for d in order:
-        bits = log2(buffer.shape[d]) - (lanes if d in (dimension, last) else 0)
+    for d in [*(d for d in reversed(buffer.order[1:]) if d != dimension), dimension, own]:
+        bits = log2(buffer.shape[d]) - (lanes if d in (dimension, own) else 0)
         if bits:
             nest.open(1 << bits)
         loops[d] = tuple((nest.depth, bit) for bit in range(bits))
@@ -57,16 +57,16 @@ def fill_transposed(
             along: tuple((LANE, bit) for bit in range(lanes)),
             other: number(which, lanes),
         }
-        return tuple(low.get(d, ()) + loops[d] for d in range(last + 1))
+        return tuple(low.get(d, ()) + loops[d] for d in range(len(buffer.shape)))
 
     count = 1 << lanes
     rows = [
-        evaluator.arithmetic.vector(element(evaluator, index(dimension, last, which)), count)
+        evaluator.arithmetic.vector(element(evaluator, index(dimension, own, which)), count)
         for which in range(count)
     ]
     columns = transposed(evaluator.arithmetic.code, rows, nest.at(nest.depth))
     for which, column in enumerate(columns):
-        evaluator.write(buffer, index(last, dimension, which), Spread(column, nest.depth))
+        evaluator.write(buffer, index(own, dimension, which), Spread(column, nest.depth))
     nest.close_all()
 
 

@@ -435,10 +435,8 @@ class Kernel:
         made = self._region("scf.while", carried, types, [types, types])
         with self._at(made.regions[0].blocks[0]):
             arguments = [Tile(self, a) for a in made.regions[0].blocks[0].arguments]
-            tested = test(*arguments)
-            self._end(
-                "scf.condition", tested if isinstance(tested, tuple) else (tested, *arguments)
-            )
+            condition, *passed = _tuple(test(*arguments))
+            self._end("scf.condition", [condition, *(passed or arguments)])
         self._fill(made, 1, "scf.yield", body)
         return [Tile(self, result) for result in made.results]
 

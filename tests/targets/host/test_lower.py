@@ -32,12 +32,12 @@ DTYPES = {
 POISON = 7
 
 
-def values(dtype: Any, shape: Any, seed: int = 0) -> Array:
+def values(dtype: Any, shape: int | tuple[int, ...], seed: int = 0) -> Array:
     """Return small whole numbers."""
     rng = np.random.default_rng(seed)
     if dtype is np.bool_:
         return np.asarray(rng.integers(0, 2, shape), bool)
-    return np.asarray(rng.integers(-8, 8, shape), dtype)
+    return (np.floor(rng.random(shape) * 16) - 8).astype(dtype)
 
 
 @pytest.mark.parametrize("name", DTYPES)

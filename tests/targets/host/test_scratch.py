@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tiledsl.targets.host.scratch import ALIGNMENT, Arena
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 500), st.integers(0, 6)), min_size=1, max_size=20))
 def test_buffers_in_use_at_once_do_not_overlap(wanted: list[tuple[int, int]]) -> None:
     arena = Arena()
