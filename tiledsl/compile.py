@@ -161,7 +161,8 @@ class CompiledKernel:
         occupancy: Callable[..., float | None] | None = getattr(owner, "occupancy", None)
         share = occupancy(chip, self.artifact) if occupancy is not None and found else None
         return Usage(
-            self.artifact.shared_bytes,
+            # What a launch asks for, and what the code itself has.
+            self.artifact.shared_bytes + (found.shared_bytes if found else 0),
             found.registers if found else None,
             found.spill_bytes if found else None,
             share,
