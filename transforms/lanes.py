@@ -3,8 +3,8 @@
 A pass that replaces one op by a formula (a polynomial, a rounding done in integers) should read as
 the formula. `Lanes` wraps a scalar, a tile or a vector of ints or floats; each operator builds one
 `arith` or `math` op on the whole of it at the current insertion point and location. Python numbers
-become constants of the other operand's type. No op carries fast-math flags, so that what is written
-is what is computed.
+become constants of the other operand's type. No op but those of `approximate` carries fast-math
+flags, so that what is written is what is computed.
 
 Floats compare ordered, but for `ne`. Integers are signless: what depends on the sign says so
 (`shr_s`, `shr_u`, `ult`).
@@ -226,6 +226,11 @@ class Lanes:
     def unary(self, op: str) -> Lanes:
         """Apply an op from this type to itself, as `unary("math.absf")`."""
         return Lanes(_build(op, [self.value], self.type))
+
+    def approximate(self, op: str) -> Lanes:
+        """Apply an op as `unary` does, with the flag `afn`: it may take subnormals for zero."""
+        flags = ir.Attribute.parse("#arith.fastmath<afn>", self.type.context)
+        return Lanes(_build(op, [self.value], self.type, {"fastmath": flags}))
 
     def binary(self, op: str, other: Lanes | Number) -> Lanes:
         """Apply an op from two of this type to it, as `binary("arith.minnumf", 1.0)`."""

@@ -172,16 +172,19 @@ def exp_through_exp2(x: Lanes) -> Lanes:
     """Return e^x in f32 where 2^x is an instruction good to some 2 ulp.
 
     x log2 e is split into an integer n and a rest, the rest to twice the precision: the instruction
-    sees the rest and cannot magnify its rounding. Only n is clamped, so that the rest grows for an
-    x out of range and the instruction itself gives infinity, zero or NaN. The method is that of
-    CUDA's `expf`.
+    sees the rest and cannot magnify its rounding. Only n is clamped, to -126 to 127, so that the
+    rest grows for an x out of range and the instruction itself gives infinity, zero or NaN. It may
+    take subnormal numbers for zero: as a rest they give 1, as a result they stand for less than
+    2^-252. The method is that of CUDA's `expf`; a clamp to 0 to 1 costs nothing on NVIDIA.
     """
     log2_e, log2_e_low = float.fromhex("0x1.715476p+0"), float.fromhex("0x1.4ae0c0p-26")
-    magic = 1.5 * 2.0**23 + 127
-    t = (x * log2_e).binary("arith.minnumf", 127.0).binary("arith.maxnumf", -126.0)
-    shifted = t + magic
-    rest = fma(x, log2_e_low, fma(x, log2_e, magic - shifted))
-    return rest.unary("math.exp2") * (shifted.bits() << 23).bitcast("f32")
+    least, steps = -126, 253
+    share = fma(x, log2_e / steps, -least / steps)
+    share = share.binary("arith.maxnumf", 0.0).binary("arith.minnumf", 1.0)
+    magic = 1.5 * 2.0**23 + least + 127
+    shifted = fma(share, float(steps), magic)
+    rest = fma(x, log2_e_low, fma(x, log2_e, (magic - least) - shifted))
+    return rest.approximate("math.exp2") * (shifted.bits() << 23).bitcast("f32")
 
 
 def expm1(x: Lanes, format_: Exponential) -> Lanes:

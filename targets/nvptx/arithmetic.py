@@ -28,6 +28,7 @@ APPROXIMATE: Functions = NATIVE | {
 
 _INTRINSICS = {
     "math.exp2": "llvm.nvvm.ex2.approx",
+    "math.exp2 afn": "llvm.nvvm.ex2.approx.ftz",
     "math.log2": "llvm.nvvm.lg2.approx.f",
     "math.rsqrt": "llvm.nvvm.rsqrt.approx.f",
     "math.sin": "llvm.nvvm.sin.approx.f",
@@ -43,7 +44,8 @@ def float_types(chip: Chip) -> frozenset[str]:
 def native(chip: Chip, op: ir.Operation, operands: Sequence[ir.Value]) -> ir.Value | None:
     """Return an op's result by the chip's own instruction; None where LLVM knows what to do."""
     del chip
-    name = _INTRINSICS.get(op.name)
+    name = _INTRINSICS.get(f"{op.name} afn" if _may_approximate(op) else op.name)
+    name = name or _INTRINSICS.get(op.name)
     if scalar_of(operands[0].type) != ir.F32Type.get():
         return None
     if op.name == "math.tanh":
@@ -51,6 +53,12 @@ def native(chip: Chip, op: ir.Operation, operands: Sequence[ir.Value]) -> ir.Val
         # this flag is the one way to its instruction.
         return llvm.intr_tanh(operands[0], fastmath_flags=ir.Attribute.parse("#llvm.fastmath<afn>"))
     return None if name is None else each(name, operands)
+
+
+def _may_approximate(op: ir.Operation) -> bool:
+    """Whether subnormal operands and results may be zeros."""
+    flags = str(op.attributes["fastmath"]) if "fastmath" in op.attributes else ""
+    return "afn" in flags or "<fast>" in flags
 
 
 def each(name: str, operands: Sequence[ir.Value]) -> ir.Value:

@@ -166,9 +166,7 @@ def cast(x: Array, to: np.dtype[Any], signed: bool = True) -> Array:
 
 def _fma(a: Array, b: Array, c: Array) -> Array:
     if a.dtype != np.float64:
-        # Exact product; the sum is rounded twice, which shows once in 2^29 cases.
-        wide = np.longdouble
-        return (a.astype(wide) * b.astype(wide) + c.astype(wide)).astype(a.dtype)
+        return _odd_sum(a.astype(np.float64) * b.astype(np.float64), c).astype(a.dtype)
     product = a * b
     low = _product_error(a, b, product)
     total = product + c
@@ -177,6 +175,17 @@ def _fma(a: Array, b: Array, c: Array) -> Array:
     # Adding a zero would lose the sign of a zero total.
     inexact = np.isfinite(product) & np.isfinite(total) & np.isfinite(low) & (low != 0)
     return np.where(inexact, total + low, total)
+
+
+def _odd_sum(a: Array, b: Array) -> Array:
+    """Return a + b rounded to odd (Boldo and Melquiond): rounding it again is rounding once."""
+    b = b.astype(np.float64)
+    total = a + b
+    back = total - a
+    low = (a - (total - back)) + (b - back)
+    even = (total.view(np.int64) & 1) == 0
+    inexact = np.isfinite(total) & np.isfinite(low) & (low != 0)
+    return np.where(inexact & even, np.nextafter(total, np.copysign(np.inf, low)), total)
 
 
 def _product_error(a: Array, b: Array, product: Array) -> Array:
