@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import linecache
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from mlir import ir
@@ -45,9 +45,8 @@ class Span:
             return next((span for part in location.locations if (span := Span.of(part))), None)
         if not location.is_a_file():
             return None
-        filename: Any = location.filename  # a StringAttr, whatever the bindings' stub says
         return Span(
-            str(filename.value),
+            location.filename,
             location.start_line,
             location.start_col,
             location.end_line,
