@@ -40,7 +40,9 @@ _PURE_LLVM = frozenset(
         *("bitcast", "ptrtoint", "inttoptr", "extractvalue"),
     )
 )
-_QUIET_INTRINSICS = ("llvm.amdgcn.mfma.", "llvm.amdgcn.wmma.", "llvm.amdgcn.permlane")
+_QUIET_INTRINSICS = tuple(
+    f"llvm.{name}" for name in ("amdgcn.mfma.", "amdgcn.wmma.", "amdgcn.permlane", "nvvm.mma.")
+)
 """Intrinsics that neither write memory nor wait for who does."""
 
 

@@ -9,6 +9,7 @@ from tiledsl.dialects.contracts import LLVM, MACHINE, TGPU, TILE
 from tiledsl.dialects.diagnostics import KernelError
 from tiledsl.targets.gpu.lower_to_machine import lower_to_machine
 from tiledsl.targets.gpu.share_divisors import share_divisors
+from tiledsl.targets.gpu.split_registers import split_registers
 from tiledsl.targets.nvptx import arithmetic, casts, mma
 from tiledsl.targets.nvptx.chips import Chip
 from tiledsl.targets.nvptx.convert_to_llvm import convert_to_llvm
@@ -85,6 +86,8 @@ def machine_steps(chip: Chip, options: Options) -> Sequence[Step]:
     machine = NvptxMachine(chip, options.max_registers)
     return [
         Step(partial(lower_to_machine, machine=machine), MACHINE),
+        # Neither LLVM nor ptxas puts the work of a long epilogue in an order that fits registers.
+        Step(split_registers, MACHINE),
         Step(share_divisors, MACHINE),
         # Opaque assembly appears only here, where nothing reads the IR any more.
         Step(convert_to_llvm, LLVM),
