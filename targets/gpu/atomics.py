@@ -29,6 +29,7 @@ from tiledsl.targets.gpu.emit import constant, integer
 from tiledsl.targets.gpu.lowering import Handler, Lowering, element_type
 from tiledsl.targets.gpu.machine import Address, Hints, Machine
 from tiledsl.targets.gpu.memory import loaded, stored
+from tiledsl.targets.gpu.pointers import Addresses
 from tiledsl.targets.gpu.types import in_register, is_fp8
 
 _WITHOUT_RESULT = {"acquire": "relaxed", "acq_rel": "release"}
@@ -228,9 +229,9 @@ def _each(
 ) -> None:
     """Do `act(address, register, predicate)` to each element once; define the op's result."""
     acting = lowering.acting(op.ptr)
-    pointers = lowering.pointers(op.ptr)
+    addresses = Addresses(lowering.pointers(op.ptr))
     if not is_tile(op.ptr.type):
-        old = act(pointers.address(0), 0, emit.both(mask, acting))
+        old = act(addresses.at(0), 0, emit.both(mask, acting))
         held = loaded(emit.splat(old, 1), element_type(op.old))
         lowering.define(op.old, emit.extract(held, 0))
         return
@@ -242,7 +243,7 @@ def _each(
         if register & free:
             raise CompilerBug(f"expected the first holders among distinct registers in {op}")
         lane = None if mask is None else emit.extract(mask, register)
-        olds.append(act(pointers.address(register), register, emit.both(lane, acting)))
+        olds.append(act(addresses.at(register), register, emit.both(lane, acting)))
     copied = register_map(distinct.layout, layout)
     assert copied is not None  # only copies were dropped
     lowering.define(

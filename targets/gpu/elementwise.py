@@ -97,7 +97,7 @@ def _splat(lowering: Lowering, op: Any) -> None:
     scalar = lowering.value(op.scalar)
     if is_pointer_tile(op.tile.type):
         uniform = lowering.pointers(op.scalar)
-        made = Pointers(uniform.form, uniform.base, None, uniform.element, registers)
+        made = Pointers(uniform.form, uniform.base, [], uniform.element, registers)
         lowering.define(op.tile, made)
         return
     lowering.define(op.tile, emit.splat(scalar, registers))
@@ -118,7 +118,7 @@ def _addptr(lowering: Lowering, op: Any) -> None:
         lowering.define(result, pointers.moved(by))
     else:
         form = lowering.form(result)
-        lowering.define(result, pointers.spread(lowering.value(op.offset), form))
+        lowering.define(result, pointers.spread(lowering.term(op.offset), form))
 
 
 def _hint(lowering: Lowering, op: Any) -> None:
@@ -156,9 +156,7 @@ def _bitcast_pointers(lowering: Lowering, source: ir.Value, result: ir.Value) ->
         lowering.define(result, lowering.value(source))
         return
     held = lowering.pointers(source).to(lowering.form(result))
-    element = in_memory(pointee(result.type))
-    made = Pointers(held.form, held.base, held.offsets, element, held.registers)
-    lowering.define(result, made)
+    lowering.define(result, held.as_type(in_memory(pointee(result.type))))
 
 
 def _program_id(lowering: Lowering, op: Any) -> None:

@@ -24,6 +24,7 @@ from tiledsl.targets.gpu.place import Place
 from tiledsl.targets.gpu.pointers import (
     Form,
     Pointers,
+    Term,
     forms,
     is_pointer_tile,
     is_pointers,
@@ -65,6 +66,7 @@ class Lowering:
         self._handlers = handlers
         self._forms = forms(op)
         self._values: dict[ir.Value, ir.Value | Pointers] = {}
+        self._terms: dict[ir.Value, Term] = {}
         self._at_entry: dict[str, ir.Value] = {}
         self._width: int | None = None
 
@@ -74,9 +76,8 @@ class Lowering:
         """Return what a scalar or tile is now; a tile of pointers as full addresses."""
         found = self._values[old]
         if is_pointers(found):
-            addresses = found.to(Form.SEPARATE).offsets
-            assert addresses is not None  # SEPARATE has them
-            return addresses
+            (addresses,) = found.to(Form.SEPARATE).terms
+            return addresses.whole()
         return plain(found)
 
     def pointers(self, old: ir.Value) -> Pointers:
@@ -84,7 +85,7 @@ class Lowering:
         found = self._values[old]
         if is_pointers(found):
             return found
-        return Pointers(Form.UNIFORM, plain(found), None, in_memory(pointee(old.type)), 1)
+        return Pointers(Form.UNIFORM, plain(found), [], in_memory(pointee(old.type)), 1)
 
     def lowered(self, old: ir.Value) -> ir.Value | Pointers:
         """Return what a value is now, in whatever form."""
@@ -97,9 +98,17 @@ class Lowering:
                 addresses = plain(new)
                 count = emit.registers_of(addresses)
                 element = in_memory(pointee(old.type))
-                new = Pointers(Form.SEPARATE, None, addresses, element, count)
+                new = Pointers(Form.SEPARATE, None, [Term(addresses)], element, count)
             new = new.to(self._forms[old])
         self._values[old] = new
+
+    def term(self, old: ir.Value) -> Term:
+        """Return a tile's registers, those known to be alike as one."""
+        return self._terms.get(old) or Term(self.value(old))
+
+    def remember(self, old: ir.Value, term: Term) -> None:
+        """Say which registers of a tile are alike."""
+        self._terms[old] = term
 
     def form(self, old: ir.Value) -> Form:
         """Return the form decided for a tile of pointers."""
@@ -137,22 +146,19 @@ class Lowering:
         if not is_pointer_tile(old.type):
             self._values[old] = next(values)
             return
-        form = self._forms[old]
-        base = next(values) if form.has_base else None
-        offsets = next(values) if form.has_offsets else None
         element = in_memory(pointee(old.type))
-        self._values[old] = Pointers(form, base, offsets, element, self.types.registers(old.type))
+        self._values[old] = Pointers.of_values(
+            self._forms[old], values, element, self.types.registers(old.type)
+        )
 
     def part_types(self, old: ir.Value) -> list[ir.Type]:
         """Return the types of the values that make up `old`."""
         if not is_pointer_tile(old.type):
             return [self.types.of(old.type)]
         form = self._forms[old]
-        pointer = emit.pointer_type(1)
-        width = {Form.NARROW: emit.integer(32), Form.WIDE: emit.integer(64)}.get(form, pointer)
-        count = self.types.registers(old.type)
-        types = [pointer] if form.has_base else []
-        return [*types, emit.vector_of(count, width)] if form.has_offsets else types
+        term = emit.vector_of(self.types.registers(old.type), form.term_type)
+        base = [emit.pointer_type(1)] if form.has_base else []
+        return base + [term] * form.terms
 
     # Ops.
 

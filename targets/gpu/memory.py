@@ -19,6 +19,7 @@ from tiledsl.targets.gpu.emit import integer, vector_of
 from tiledsl.targets.gpu.lowering import Handler, Lowering, element_type
 from tiledsl.targets.gpu.machine import Hints
 from tiledsl.targets.gpu.place import first_registers
+from tiledsl.targets.gpu.pointers import Addresses
 from tiledsl.targets.gpu.types import in_register
 from tiledsl.transforms.axis_facts import vector_elements
 
@@ -69,6 +70,7 @@ def _load(lowering: Lowering, op: Any) -> None:
         _load_scalar(lowering, op)
         return
     pointers = lowering.pointers(op.ptr)
+    addresses = Addresses(pointers)
     width = access_width(lowering, op.ptr, op.mask)
     layout = lowering.layout(op.ptr)
     element = element_type(op.result)
@@ -89,7 +91,7 @@ def _load(lowering: Lowering, op: Any) -> None:
         groups.append(
             lowering.machine.load(
                 type_,
-                pointers.address(start),
+                addresses.at(start),
                 width * emit.width_of(type_) // 8,
                 hints_of(op),
                 predicate,
@@ -100,7 +102,7 @@ def _load(lowering: Lowering, op: Any) -> None:
 
 
 def _load_scalar(lowering: Lowering, op: Any) -> None:
-    address = lowering.pointers(op.ptr).address(0)
+    address = Addresses(lowering.pointers(op.ptr)).at(0)
     type_ = vector_of(1, address.element)
     predicate = None if op.mask is None else lowering.value(op.mask)
     other = None
@@ -118,19 +120,20 @@ def _store(lowering: Lowering, op: Any) -> None:
     mask = None if op.mask is None else lowering.value(op.mask)
     value = stored(lowering.value(op.value))
     if not is_tile(op.ptr.type):
-        address = lowering.pointers(op.ptr).address(0)
+        address = Addresses(lowering.pointers(op.ptr)).at(0)
         alignment = emit.width_of(value.type) // 8
         predicate = emit.both(mask, acting)
         lowering.machine.store(emit.splat(value, 1), address, alignment, hints_of(op), predicate)
         return
     pointers = lowering.pointers(op.ptr)
+    addresses = Addresses(pointers)
     width = access_width(lowering, op.ptr, op.mask)
     alignment = width * emit.width_of(value.type) // 8
     for start in first_registers(lowering.layout(op.ptr))[::width]:
         predicate = emit.both(None if mask is None else emit.extract(mask, start), acting)
         lowering.machine.store(
             emit.part(value, start, width),
-            pointers.address(start),
+            addresses.at(start),
             alignment,
             hints_of(op),
             predicate,

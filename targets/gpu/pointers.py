@@ -1,12 +1,14 @@
 """Tiles of pointers in one thread: a base that all threads share, and offsets, 32-bit if possible.
 
-Most tiles of pointers are an argument plus offsets. Kept apart, the base lives in one register, the
-offsets are 32 bits wide and are only added where an access needs the address. Which *form* a tile
-takes has to be decided before lowering, because a loop carries it:
+Most tiles of pointers are an argument plus offsets along a dimension or two. Kept apart, the base
+lives in one register, offsets are 32 bits wide and few (as many as there are rows, or columns), and
+they are only added where an access needs the address. Which *form* a tile takes has to be decided
+before lowering, because a loop carries it:
 
 - UNIFORM: the base alone, the same pointer everywhere.
 - NARROW: base and i32 offsets, counted in elements and sign-extended.
-- WIDE: base and i64 offsets: a sum of two i32 offsets need not fit 32 bits.
+- DOUBLE: base and the sum of two such offsets, which need not fit 32 bits.
+- WIDE: base and i64 offsets.
 - SEPARATE: a full address in each register.
 
 Forms are ordered, and a value can be brought to any later form. The base is the same in all threads
@@ -15,15 +17,17 @@ because control flow is.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum
 from typing import Any, TypeGuard, cast, final
 
+import numpy as np
 from mlir import ir
 from mlir.dialects import arith
 
 from tiledsl.dialects import tgpu, tile
 from tiledsl.dialects.contracts import operations
+from tiledsl.dialects.layout_f2 import IntArray
 from tiledsl.dialects.types import bit_width, is_pointer, is_tile, pointee, storage_bits
 from tiledsl.targets.gpu import emit
 from tiledsl.targets.gpu.machine import Address
@@ -34,8 +38,9 @@ class Form(IntEnum):
 
     UNIFORM = 0
     NARROW = 1
-    WIDE = 2
-    SEPARATE = 3
+    DOUBLE = 2
+    WIDE = 3
+    SEPARATE = 4
 
     @property
     def has_base(self) -> bool:
@@ -43,9 +48,46 @@ class Form(IntEnum):
         return self is not Form.SEPARATE
 
     @property
-    def has_offsets(self) -> bool:
-        """Whether there is something in each register: offsets or addresses."""
-        return self is not Form.UNIFORM
+    def terms(self) -> int:
+        """How many offsets (or addresses) each register has."""
+        return {Form.UNIFORM: 0, Form.DOUBLE: 2}.get(self, 1)
+
+    @property
+    def term_type(self) -> ir.Type:
+        """The type of an offset, or of an address."""
+        if self is Form.SEPARATE:
+            return emit.pointer_type(1)
+        return emit.integer(64 if self is Form.WIDE else 32)
+
+
+class Term:
+    """Something in each register, many of which may be alike: register r has `values[indices[r]]`.
+
+    Args:
+        values: A vector.
+        indices: One index a register; by default each register has its own value.
+    """
+
+    def __init__(self, values: ir.Value, indices: IntArray | None = None) -> None:
+        self.values = values
+        self.indices = np.arange(emit.registers_of(values)) if indices is None else indices
+
+    @property
+    def distinct(self) -> int:
+        """How many values there are."""
+        return emit.registers_of(self.values)
+
+    def arranged(self, indices: IntArray) -> Term:
+        """Return it with register r copied from register `indices[r]`."""
+        return Term(self.values, self.indices[indices])
+
+    def whole(self) -> ir.Value:
+        """Return one value a register."""
+        return emit.shuffle(self.values, self.indices)
+
+    def widened(self) -> Term:
+        """Return integers as i64."""
+        return Term(_widened(self.values), self.indices)
 
 
 @final
@@ -55,7 +97,7 @@ class Pointers:
     Args:
         form: What the other arguments hold.
         base: `!llvm.ptr<1>`; None if SEPARATE.
-        offsets: A vector of i32, of i64, or if SEPARATE of `!llvm.ptr<1>`; None if UNIFORM.
+        terms: What is added to it; if SEPARATE the addresses themselves.
         element: The pointee's type in memory.
         registers: Elements that the thread holds.
     """
@@ -64,15 +106,19 @@ class Pointers:
         self,
         form: Form,
         base: ir.Value | None,
-        offsets: ir.Value | None,
+        terms: Sequence[Term],
         element: ir.Type,
         registers: int,
     ) -> None:
         self.form = form
         self.base = base
-        self.offsets = offsets
+        self.terms = tuple(terms)
         self.element = element
         self.registers = registers
+
+    def with_terms(self, form: Form, terms: Sequence[Term]) -> Pointers:
+        """Return pointers with the same base and other offsets."""
+        return Pointers(form, self.base, terms, self.element, self.registers)
 
     def to(self, form: Form) -> Pointers:
         """Return the same pointers in a later form."""
@@ -80,58 +126,99 @@ class Pointers:
             return self
         if form is Form.SEPARATE:
             return self._separate()
-        if self.form is Form.UNIFORM:
-            width = 32 if form is Form.NARROW else 64
-            offsets = emit.zero(emit.vector_of(self.registers, emit.integer(width)))
-        else:
-            assert self.offsets is not None  # NARROW has them
-            offsets = widened(self.offsets)
-        return Pointers(form, self.base, offsets, self.element, self.registers)
+        terms = list(self.terms)
+        if form is Form.WIDE and len(terms) == 2:
+            total = arith.addi(*(term.widened().whole() for term in terms))
+            return self.with_terms(form, [Term(total)])
+        if form is Form.WIDE:
+            terms = [term.widened() for term in terms]
+        while len(terms) < form.terms:
+            zero = emit.zero(emit.vector_of(1, form.term_type))
+            terms.append(Term(zero, np.zeros(self.registers, np.int64)))
+        return self.with_terms(form, terms)
 
     def _separate(self) -> Pointers:
         assert self.base is not None  # all other forms have one
-        if self.offsets is None:
-            addresses = emit.splat(self.base, self.registers)
-        else:
-            addresses = emit.gep(self.base, self.offsets, self.element)
-        return Pointers(Form.SEPARATE, None, addresses, self.element, self.registers)
+        addresses = Term(emit.splat(self.base, 1), np.zeros(self.registers, np.int64))
+        for term in self.terms:
+            moved = emit.gep(addresses.whole(), term.whole(), self.element)
+            addresses = Term(moved)
+        return Pointers(Form.SEPARATE, None, [addresses], self.element, self.registers)
 
     def moved(self, by: ir.Value | int) -> Pointers:
         """Return the pointers moved by the same number of elements everywhere."""
         if self.base is None:
             amount = emit.i32(by) if isinstance(by, int) else by
-            return self.spread(emit.splat(amount, self.registers), Form.SEPARATE)
+            same = np.zeros(self.registers, np.int64)
+            return self.spread(Term(emit.splat(amount, 1), same), Form.SEPARATE)
         base = emit.gep(self.base, by, self.element)
-        return Pointers(self.form, base, self.offsets, self.element, self.registers)
+        return Pointers(self.form, base, self.terms, self.element, self.registers)
 
-    def spread(self, by: ir.Value, form: Form) -> Pointers:
-        """Return the pointers moved by a vector of integers, in a form that allows it."""
+    def spread(self, by: Term, form: Form) -> Pointers:
+        """Return the pointers moved by different integers, in a form that allows it."""
         if form is Form.SEPARATE:
-            addresses = self.to(form).offsets
-            assert addresses is not None  # SEPARATE has them
-            moved = emit.gep(addresses, by, self.element)
-            return Pointers(form, None, moved, self.element, self.registers)
-        offsets = by if form is Form.NARROW else widened(by)
-        if self.offsets is not None:
-            offsets = arith.addi(widened(self.offsets), offsets)
-        return Pointers(form, self.base, offsets, self.element, self.registers)
+            (addresses,) = self.to(form).terms
+            moved = emit.gep(addresses.whole(), by.whole(), self.element)
+            return Pointers(form, None, [Term(moved)], self.element, self.registers)
+        if form is Form.WIDE:
+            if self.form is Form.UNIFORM:
+                return self.with_terms(form, [by.widened()])
+            (offsets,) = self.to(form).terms
+            return self.with_terms(form, [Term(arith.addi(offsets.whole(), by.widened().whole()))])
+        made = self.with_terms(Form(self.form + 1), [*self.terms, by])
+        return made.to(form)
 
-    def arranged(self, indices: emit.Indices) -> Pointers:
+    def arranged(self, indices: IntArray) -> Pointers:
         """Return the pointers with register r copied from register `indices[r]`."""
-        offsets = None if self.offsets is None else emit.shuffle(self.offsets, indices)
-        return Pointers(self.form, self.base, offsets, self.element, len(indices))
+        terms = [term.arranged(indices) for term in self.terms]
+        return Pointers(self.form, self.base, terms, self.element, len(indices))
 
-    def address(self, register: int) -> Address:
-        """Return the address in one register."""
-        if self.base is None:
-            assert self.offsets is not None  # SEPARATE has them
-            return Address(emit.extract(self.offsets, register), None, self.element, False)
-        offset = None if self.offsets is None else emit.extract(self.offsets, register)
-        return Address(self.base, offset, self.element, True)
+    def as_type(self, element: ir.Type) -> Pointers:
+        """Return the same addresses as pointers to another type."""
+        return Pointers(self.form, self.base, self.terms, element, self.registers)
 
     def values(self) -> list[ir.Value]:
         """Return the values that make it up, as control flow carries them."""
-        return [value for value in (self.base, self.offsets) if value is not None]
+        base = [] if self.base is None else [self.base]
+        return base + [term.whole() for term in self.terms]
+
+    @staticmethod
+    def of_values(
+        form: Form, values: Iterator[ir.Value], element: ir.Type, registers: int
+    ) -> Pointers:
+        """Return what `values` took apart."""
+        base = next(values) if form.has_base else None
+        terms = [Term(next(values)) for _ in range(form.terms)]
+        return Pointers(form, base, terms, element, registers)
+
+
+class Addresses:
+    """The addresses of one access, register by register.
+
+    The offset that has fewer values is added to the base first, once for each of them, so that the
+    other one takes a single instruction a register. Use it where it is made, in one block.
+    """
+
+    def __init__(self, pointers: Pointers) -> None:
+        self._pointers = pointers
+        self._terms = sorted(pointers.terms, key=lambda term: term.distinct)
+        self._starts: dict[int, ir.Value] = {}
+
+    def at(self, register: int) -> Address:
+        """Return the address in one register."""
+        base, element = self._pointers.base, self._pointers.element
+        offsets = [(term.values, int(term.indices[register])) for term in self._terms]
+        if base is None:
+            return Address(emit.extract(*offsets[0]), None, element, uniform=False)
+        if not offsets:
+            return Address(base, None, element, uniform=True)
+        last = emit.extract(*offsets[-1])
+        if len(offsets) == 1:
+            return Address(base, last, element, uniform=True)
+        place = offsets[0][1]
+        if place not in self._starts:
+            self._starts[place] = emit.gep(base, emit.extract(*offsets[0]), element)
+        return Address(self._starts[place], last, element, uniform=False)
 
 
 def is_pointers(value: ir.Value | Pointers) -> TypeGuard[Pointers]:
@@ -144,7 +231,7 @@ def plain(value: ir.Value | Pointers) -> ir.Value:
     return cast("ir.Value", value)
 
 
-def widened(offsets: ir.Value) -> ir.Value:
+def _widened(offsets: ir.Value) -> ir.Value:
     """Return offsets as i64."""
     if emit.width_of(offsets.type) == 64:
         return offsets
@@ -253,9 +340,9 @@ def _made(op: Any, found: dict[ir.Value, Form]) -> Form:
 def _added(form: Form, offset: ir.Value) -> Form:
     if form is Form.SEPARATE or scalar_behind(offset) is not None:
         return form
-    if form is Form.UNIFORM and bit_width(offset.type) == 32:
-        return Form.NARROW
-    return Form.WIDE
+    if form < Form.DOUBLE and bit_width(offset.type) == 32:
+        return Form(form + 1)
+    return max(form, Form.WIDE)
 
 
 def _carried(op: ir.OpView) -> Iterable[tuple[ir.Value, ir.Value]]:

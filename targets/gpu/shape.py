@@ -6,7 +6,6 @@ the operand each register of the result is a copy of: one `vector.shuffle`, ofte
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from mlir import ir
@@ -18,8 +17,8 @@ from tiledsl.dialects.layout_f2 import IntArray
 from tiledsl.dialects.layout_shape import broadcast_registers, concat, join, register_map, split
 from tiledsl.dialects.types import shape_of
 from tiledsl.targets.gpu import emit
-from tiledsl.targets.gpu.lowering import Handler, Lowering
-from tiledsl.targets.gpu.pointers import Pointers, is_pointers, plain
+from tiledsl.targets.gpu.lowering import Handler, Lowering, element_type
+from tiledsl.targets.gpu.pointers import Pointers, Term, is_pointers, plain
 from tiledsl.targets.gpu.shuffle import shuffle_lanes
 from tiledsl.transforms.conversion_plan import (
     LaneShuffle,
@@ -41,17 +40,22 @@ def registers_between(source: LinearLayout, result: LinearLayout, op: object = "
     return found
 
 
-def arranged(value: ir.Value | Pointers, indices: Sequence[int] | IntArray) -> ir.Value | Pointers:
-    """Return a tile's registers in another order."""
+def _define(lowering: Lowering, result: ir.Value, source: ir.Value, indices: IntArray) -> None:
+    """Define a tile whose register r is a copy of register `indices[r]` of another."""
+    value = lowering.lowered(source)
     if is_pointers(value):
-        return value.arranged(indices)
-    return emit.shuffle(plain(value), indices)
+        lowering.define(result, value.arranged(indices))
+        return
+    lowering.define(result, emit.shuffle(plain(value), indices))
+    if isinstance(element_type(source), ir.IntegerType):
+        # It may be the offsets of pointers.
+        lowering.remember(result, lowering.term(source).arranged(indices))
 
 
 def _move(lowering: Lowering, source: ir.Value, result: ir.Value, natural: LinearLayout) -> None:
     """Define `result` from `source`, whose registers are in order for the layout `natural`."""
     indices = registers_between(natural, lowering.layout(result), result.owner)
-    lowering.define(result, arranged(lowering.lowered(source), indices))
+    _define(lowering, result, source, indices)
 
 
 def _expand_dims(lowering: Lowering, op: Any) -> None:
@@ -71,7 +75,7 @@ def _broadcast(lowering: Lowering, op: Any) -> None:
     indices = broadcast_registers(lowering.layout(op.source), lowering.layout(op.tile))
     if indices is None:
         raise CompilerBug(f"expected no element to change its thread in {op}")
-    lowering.define(op.tile, arranged(lowering.lowered(op.source), indices))
+    _define(lowering, op.tile, op.source, indices)
 
 
 def _merge(lowering: Lowering, op: Any, layout: LinearLayout, source: IntArray) -> None:
@@ -98,29 +102,25 @@ def _same_layouts(lowering: Lowering, op: Any) -> None:
 
 def _split(lowering: Lowering, op: Any) -> None:
     halves = split(lowering.layout(op.source))
-    value = lowering.lowered(op.source)
     for result, source in ((op.first, halves.first), (op.second, halves.second)):
         order = registers_between(halves.layout, lowering.layout(result), op)
-        lowering.define(result, arranged(value, source[order]))
+        _define(lowering, result, op.source, source[order])
 
 
 def _convert(lowering: Lowering, op: tgpu.ConvertLayoutOp) -> None:
     value = lowering.lowered(op.source)
-    bits = max(8, _held_bits(value))
     source, result = lowering.layout(op.source), lowering.layout(op.tile)
-    machine = lowering.machine
-    plan = plan_conversion(source, result, bits, memory=machine.memory)
+    bits = max(8, _held_bits(value))
+    plan = plan_conversion(source, result, bits, memory=lowering.machine.memory)
     if isinstance(plan, NoConversion):
         lowering.define(op.tile, value)
     elif isinstance(plan, RegisterPermutation):
-        lowering.define(op.tile, arranged(value, plan.source))
+        _define(lowering, op.tile, op.source, plan.source)
     elif not isinstance(plan, LaneShuffle):
         raise CompilerBug(f"expected a conversion within a warp, found {op}")
     elif is_pointers(value):
-        offsets = None
-        if value.offsets is not None:
-            offsets = shuffle_lanes(lowering.place, value.offsets, plan)
-        made = Pointers(value.form, value.base, offsets, value.element, result.registers)
+        terms = [Term(shuffle_lanes(lowering.place, t.whole(), plan)) for t in value.terms]
+        made = Pointers(value.form, value.base, terms, value.element, result.registers)
         lowering.define(op.tile, made)
     else:
         lowering.define(op.tile, shuffle_lanes(lowering.place, plain(value), plan))
@@ -129,7 +129,7 @@ def _convert(lowering: Lowering, op: tgpu.ConvertLayoutOp) -> None:
 def _held_bits(value: ir.Value | Pointers) -> int:
     """Return the width of what each register of a tile holds."""
     if is_pointers(value):
-        return 32 if value.offsets is None else emit.width_of(value.offsets.type)
+        return emit.width_of(value.form.term_type)
     return emit.width_of(plain(value).type)
 
 

@@ -22,6 +22,7 @@ from tiledsl.targets.gpu.emit import i32, integer, vector_of
 from tiledsl.targets.gpu.lowering import Handler, Lowering, element_type
 from tiledsl.targets.gpu.memory import access_width, hints_of, loaded, stored
 from tiledsl.targets.gpu.place import first_registers
+from tiledsl.targets.gpu.pointers import Addresses
 from tiledsl.targets.gpu.types import in_memory
 from tiledsl.transforms.matrix_access import MatrixAccess, matrix_access
 from tiledsl.transforms.shared_access import SharedAccess, shared_access
@@ -249,7 +250,7 @@ def _async_copy(lowering: Lowering, op: tgpu.AsyncCopyOp) -> None:
 
 
 def _copy_registers(lowering: Lowering, op: tgpu.AsyncCopyOp, layout: LinearLayout) -> None:
-    pointers = lowering.pointers(op.ptr)
+    sources = Addresses(lowering.pointers(op.ptr))
     element = buffer_element(op.buffer)
     size = emit.width_of(element) // 8
     shared = buffer_layout(lowering, op.buffer)
@@ -269,7 +270,7 @@ def _copy_registers(lowering: Lowering, op: tgpu.AsyncCopyOp, layout: LinearLayo
     for start in first_registers(layout)[::width]:
         predicate = None if mask is None else emit.extract(mask, start)
         place = addresses.at(int(access.offsets.register_offsets[start]))
-        source = pointers.address(start)
+        source = sources.at(start)
         if width * size in _COPY_BYTES:
             lowering.machine.async_copy(place, source, width * size, hints_of(op), predicate)
             continue
