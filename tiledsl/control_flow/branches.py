@@ -166,19 +166,32 @@ def _is_cheap(op: ir.OpView) -> bool:
 class Branch:
     """The hooks of one `if` statement.
 
+    Args:
+        test: Its condition.
+        names: The variables that a side sets.
+        after: Those of them that are read afterwards.
+        read: Variables that a side reads.
+        env: All local variables before.
+
     Attributes:
         run_time: Whether the condition is known only at run time.
         reasons: Why a variable has no value afterwards.
     """
 
     def __init__(
-        self, test: object, names: Sequence[str], read: Sequence[str], env: Mapping[str, Any]
+        self,
+        test: object,
+        names: Sequence[str],
+        after: Sequence[str],
+        read: Sequence[str],
+        env: Mapping[str, Any],
     ) -> None:
         self.reasons: dict[str, str] = {}
         self.run_time = isinstance(test, Value)
         if isinstance(test, Value):
             self._condition = condition_of(test)
             self._scope = Scope(names, read, env)
+            self._after = frozenset(after)
             self._ends: list[tuple[Region, State]] = []
         else:
             self._taken = bool(test)
@@ -211,6 +224,9 @@ class Branch:
         merge = Merge(self._condition, then, otherwise)
         bindings: dict[str, Plan] = {}
         for name in self._scope.names:
+            if name not in self._after:
+                bindings[name] = lambda: UNSET
+                continue
             a, b = first.bindings[name], second.bindings[name]
             try:
                 bindings[name] = merge.plan(a, b, (first, second), (name,))

@@ -379,6 +379,8 @@ class Carry:
             initial = materialize(leaf.initial, leaf.type, current().region)
             for n, (region, argument) in enumerate(zip(regions, leaf.arguments, strict=True)):
                 argument.replace_all_uses_with(initial)
+                # Another leaf may hand this one on.
+                leaf.values[n].stand_for(initial)
                 region.block.erase_argument(i + (others if n == 0 else 0))
         return kept[::-1]
 

@@ -12,9 +12,8 @@ nothing that can be observed; leaving is then what happens at the end anyway:
                              return result
 
 `continue` goes the same way. `break` sets a flag that the loop tests; `else` of a loop runs unless
-it is set; `return` in a loop is a `break` and then a `return`. A jump that stands outside every
-`if` of its loop, or in a `with` or `try`, stays as it is: at compile time it is plain Python, and a
-hook rejects it at run time. The rest is copied where both sides of an `if` may go on and it holds a
+it is set; `return` in a loop is a `break` and then a `return`. A jump in a `with` or `try` stays as
+it is: at compile time it is plain Python, and a hook rejects it at run time. The rest is copied where both sides of an `if` may go on and it holds a
 jump in one of them.
 
 Contract: works in place on a copy of the author's function; every node keeps or gets a location.
@@ -97,17 +96,17 @@ class _Desugarer:
         before: list[ast.stmt] = []
         returned = ""
         own_break = any(True for _ in _jumps(loop.body, ast.Break))
-        if _leaves_under_if(loop.body, (ast.Return,)):
+        if _leaves(loop.body, (ast.Return,)):
             returned = self._flag("returned", before, loop)
             loop.body = _break_to_return(loop.body, returned)
         jumps = (ast.Break, ast.Continue)
-        under_if = _leaves_under_if(loop.body, jumps)
+        leaves = _leaves(loop.body, jumps)
         has_break = any(True for _ in _jumps(loop.body, ast.Break))
         flag = ""
-        if has_break and (after or under_if):
+        if has_break and (after or leaves):
             only_returns = returned and not own_break
             flag = returned if only_returns else self._flag("break", before, loop)
-        if under_if:
+        if leaves:
             loop.body = _absorb(loop.body, jumps)
             _end_with(loop.body, ast.Continue, lambda jump: [], None)
             _end_with(loop.body, ast.Break, lambda jump: [_raise_flag(flag, jump)], None)
@@ -174,18 +173,15 @@ def _flag_before_breaks(body: list[ast.stmt], flag: str) -> list[ast.stmt]:
 
 
 def _break_to_return(body: list[ast.stmt], flag: str) -> list[ast.stmt]:
-    """Turn each `return` under an `if` of a loop into: note the result, set the flag, break."""
+    """Turn each `return` of a loop's body, or under its `if`s, into a noted result and a break."""
     made: list[ast.stmt] = []
     for statement in body:
+        if isinstance(statement, ast.Return):
+            made += _left_with(statement, flag)
+            continue
         if isinstance(statement, ast.If):
-            for side in (statement.body, statement.orelse):
-                side[:] = [
-                    part
-                    for inner in _break_to_return(side, flag)
-                    for part in (
-                        _left_with(inner, flag) if isinstance(inner, ast.Return) else [inner]
-                    )
-                ]
+            statement.body = _break_to_return(statement.body, flag)
+            statement.orelse = _break_to_return(statement.orelse, flag)
         made.append(statement)
     return made
 
@@ -266,6 +262,10 @@ def _goes_on(body: Sequence[ast.stmt]) -> bool:
 
 def _leaves_under_if(body: Sequence[ast.stmt], kinds: tuple[_Jump, ...]) -> bool:
     return any(isinstance(s, ast.If) and any(_may_jump(s, kinds)) for s in body)
+
+
+def _leaves(body: Sequence[ast.stmt], kinds: tuple[_Jump, ...]) -> bool:
+    return any(isinstance(s, kinds) for s in body) or _leaves_under_if(body, kinds)
 
 
 def _may_jump(statement: ast.If, kinds: tuple[_Jump, ...]) -> Iterator[bool]:

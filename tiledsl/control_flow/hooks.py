@@ -24,10 +24,14 @@ from tiledsl.language.value import Value, build_all
 
 
 def branch(
-    test: object, names: Sequence[str], read: Sequence[str], env: Mapping[str, Any]
+    test: object,
+    names: Sequence[str],
+    after: Sequence[str],
+    read: Sequence[str],
+    env: Mapping[str, Any],
 ) -> Branch:
     """Begin an `if` statement."""
-    return Branch(unwrap(test), names, read, env)
+    return Branch(unwrap(test), names, after, read, env)
 
 
 def for_loop(
@@ -76,10 +80,7 @@ def leave(loop: Loop, word: str) -> None:
         KernelError: It would have to happen at run time.
     """
     if loop.run_time and word == "break":
-        raise KernelError(
-            "expected a `break` of a run-time loop under an `if` of the loop itself",
-            hint="one in a `with` or `try`, or in every trip, must be known at compile time",
-        )
+        raise KernelError("expected no `break` of a run-time loop in a `with` or `try`")
     if current().depth != loop.depth:
         raise KernelError(f"expected no `{word}` here under a run-time condition")
 

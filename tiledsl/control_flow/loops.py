@@ -31,6 +31,8 @@ from tiledsl.language.value import Value
 WORDS = "a run-time loop"
 UNROLL_LIMIT = 1024
 """Trips of a loop known at compile time that may make ops: more would take the compiler minutes."""
+TRIP_LIMIT = 100_000
+"""Trips of a `while` known at compile time, whatever it makes: one without end would hang."""
 
 
 class Loop:
@@ -191,6 +193,11 @@ class WhileLoop(Loop):
                 raise KernelError(
                     f"expected a loop known at compile time to make at most {UNROLL_LIMIT} trips, "
                     "as it is unrolled"
+                )
+            if trip == TRIP_LIMIT:
+                raise KernelError(
+                    f"expected a loop known at compile time to end within {TRIP_LIMIT} trips",
+                    hint="a condition that depends on a run-time value makes it a loop at run time",
                 )
         self._probing = False
         if self.run_time:

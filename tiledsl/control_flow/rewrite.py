@@ -165,7 +165,8 @@ class _Rewriter(ast.NodeTransformer):
         live = self._live.at[node]
         names = self._carried([*node.body, *node.orelse], live.after | live.start)
         read = frozenset(n for part in (*node.body, *node.orelse) for n in liveness.reads(part))
-        arguments = self._truth(test), _names(names), _names(read), _locals(test)
+        after = (names & live.after) | self._live.shared
+        arguments = self._truth(test), _names(names), _names(after), _names(read), _locals(test)
         opening = _set(site, _hook("branch", *arguments, at=test), test)
         then = ast.If(_method(site, "then", at=test), self._body(node.body), [])
         then.body += _bind(site, "end", names, test)
@@ -343,6 +344,25 @@ class _Rewriter(ast.NodeTransformer):
         self._defaults(node.args)
         node.body = _Rewriter(Liveness()).visit(node.body)
         return node
+
+    def visit_Assign(self, node: ast.Assign) -> ast.stmt:
+        node.targets = [self.visit(target) for target in node.targets]
+        node.value = self._for_outside(self.visit(node.value), node.targets)
+        return node
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> ast.stmt:
+        node.target = self.visit(node.target)
+        node.value = self._for_outside(self.visit(node.value), [node.target])
+        return node
+
+    def _for_outside(self, value: ast.expr, targets: Sequence[ast.expr]) -> ast.expr:
+        """Return a value to assign, checked if a `global` takes it: no region can carry that."""
+        taken = sorted(liveness.writes(targets) & self._live.outside)
+        if not taken:
+            return value
+        self._checks_depth = True
+        depth, word = ast.Name(_DEPTH, ast.Load()), ast.Constant(f"global {taken[0]}")
+        return _hook("leave_function", depth, value, word, at=value)
 
     def visit_Yield(self, node: ast.Yield) -> ast.expr:
         self._checks_depth = True

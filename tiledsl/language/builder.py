@@ -49,9 +49,14 @@ class Region:
         self._open = True
 
     @property
+    def root(self) -> Region:
+        """The region that its ops are in now."""
+        return self if self.merged_into is None else self.merged_into.root
+
+    @property
     def open(self) -> bool:
         """Whether values of it may be used."""
-        return self._open if self.merged_into is None else self.merged_into.open
+        return self.root._open
 
     def close(self) -> None:
         """Make its values unusable."""

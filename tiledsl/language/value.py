@@ -128,7 +128,11 @@ class Value:
 
     def held_at(self, region: Region) -> ir.Value:
         """Return the MLIR value for a use at the end of `region`, which may be closed already."""
-        return self._handle if self.region is region else self.handle
+        return self._handle if self.region.root is region.root else self.handle
+
+    def stand_for(self, handle: ir.Value) -> None:
+        """Take another MLIR value of the same type in place of one that goes away."""
+        self._handle = handle
 
     @property
     def type(self) -> TileType:

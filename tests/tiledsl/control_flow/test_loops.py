@@ -440,16 +440,46 @@ def test_containers_keep_their_elements() -> None:
     )
 
 
-def test_breaks_that_must_happen_in_every_trip_are_errors() -> None:
+def test_jumps_in_every_trip() -> None:
     def once(n: Any) -> Any:
-        for _ in range(n):
+        total = 0
+        for i in range(n):
+            total += i + 5
             break
+        while n < 4:
+            return total, -1
+        for i in range(n):
+            total += i
+            continue
+        return total, n
+
+    for n in (0, 3, 6):
+        agrees(once, n)
+
+
+def test_a_break_in_a_resource_is_an_error() -> None:
+    class Resource:
+        def __enter__(self) -> None: ...
+
+        def __exit__(self, *error: object) -> None: ...
+
+    def wrong(n: Any) -> Any:
+        for _ in range(n):
+            with Resource():
+                break
         return n
 
-    assert message(once) == (
-        "expected a `break` of a run-time loop under an `if` of the loop itself\n"
-        "  hint: one in a `with` or `try`, or in every trip, must be known at compile time"
-    )
+    assert message(wrong) == "expected no `break` of a run-time loop in a `with` or `try`"
+
+    def fine(n: Any) -> Any:
+        for i in range(3):
+            with Resource():
+                if i == 1:
+                    break
+            n = n + 1
+        return n
+
+    agrees(fine, 1)
 
 
 def test_loops_that_would_unroll_without_end_are_errors() -> None:
