@@ -32,6 +32,8 @@ def test_chains_of_shape_ops_do_as_numpy_does(
     expected = x
     for step in steps:
         a, b = expected.shape
+        if a * b < 2 and step in ("reshape", "split"):
+            continue
         with k.here():
             element = k.type("i32")
             match step:
