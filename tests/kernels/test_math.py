@@ -76,7 +76,9 @@ def test_functions_are_right_to_two_units(place: str, name: str, dtype: DType) -
     apply[tile.cdiv(x.size, 1024),](x, out, x.size, OPS=(getattr(tile, name),), BLOCK=1024)
     with np.errstate(all="ignore"):
         exact = FUNCTIONS[name](x.astype(np.longdouble))
-    check_close(out, exact, 2, f"{name} of {dtype}")
+    # A sigmoid is an exponential, a sum and a quotient: half a unit more for each of the last two.
+    units = 3 if name == "sigmoid" else 2
+    check_close(out, exact, units, f"{name} of {dtype}")
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
