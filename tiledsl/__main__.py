@@ -210,6 +210,8 @@ def _opt(options: argparse.Namespace) -> None:
             raise KernelError(
                 f"expected a pass of {chip}, found {name!r}", hint=f"passes: {', '.join(steps)}"
             )
+    if options.file != "-" and not Path(options.file).is_file():
+        raise KernelError(f"expected a file of MLIR text, found {options.file!r}")
     text = sys.stdin.read() if options.file == "-" else Path(options.file).read_text()
     try:
         module = parse(text)

@@ -7,6 +7,7 @@ level that holds after it. Targets write theirs in `pipeline.py`; there is no re
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -36,20 +37,23 @@ class Step:
 
     @property
     def summary(self) -> str:
-        """The first line of the pass's module docstring, or of its own."""
-        run: Any = self.run
-        while isinstance(run, partial):
-            run = run.func
-        text = run.__doc__ or ""
-        return text.strip().splitlines()[0] if text.strip() else ""
+        """The first line of its module's docstring; of its own where `upstream` made it."""
+        run = _function(self.run)
+        text = (run if run.__module__ == __name__ else sys.modules[run.__module__]).__doc__ or ""
+        return text.strip().partition("\n")[0]
 
 
 def pass_name(run: Pass) -> str:
     """Return the name of the function under any partial application."""
+    return str(_function(run).__name__)
+
+
+def _function(run: Pass) -> Any:
+    """Return the function under any partial application."""
     inner: Any = run
     while isinstance(inner, partial):
         inner = inner.func
-    return str(inner.__name__)
+    return inner
 
 
 class Observer(Protocol):

@@ -48,7 +48,11 @@ def test_passes_and_opt_know_the_same_names(
     assert main(["passes", "nvptx"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines].index("assign_layouts") > 0
-    assert all(len(line.split()) > 2 for line in lines)
+    summaries = {line.split()[0]: line.split(maxsplit=2)[2] for line in lines}
+    assert summaries["drop_true_masks"] == "Turn masks that are always true into no mask at all."
+    assert len(set(summaries.values())) == len(summaries)
+    assert main(["passes", "amdgpu"]) == 0
+    assert "MLIR's own: " in capsys.readouterr().out.splitlines()[-1]
     assert main([*COMPILE, "--target", "sm_80", "--emit", "tile"]) == 0
     file = tmp_path / "add.mlir"
     file.write_text(capsys.readouterr().out)
@@ -69,6 +73,8 @@ def test_passes_and_opt_know_the_same_names(
         ),
         (["passes", "z80"], "KernelError: expected a target among host, "),
         (["opt", "polish", "-"], "KernelError: expected a pass of sm_80, found 'polish'"),
+        (["opt", "simplify", "no"], "KernelError: expected a file of MLIR text, found 'no'"),
+        (["opt", "simplify", "."], "KernelError: expected a file of MLIR text, found '.'"),
     ],
 )
 def test_a_wrong_command_fails_with_a_message(
