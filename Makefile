@@ -1,4 +1,4 @@
-# make demo   set everything up in .venv, then run the examples on whatever is there
+# make demo   set everything up in .venv, run the examples on the GPU if there is one
 # make test   set everything up, run the whole suite
 # make check  lint and types
 PYTHON ?= python3

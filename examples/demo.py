@@ -5,6 +5,7 @@ Writes the PTX, the AMDGPU assembly and the IR after every pass of the tutorial'
 """
 
 import difflib
+import os
 import re
 import sys
 from collections import Counter
@@ -15,6 +16,8 @@ from rich.console import Console
 from rich.table import Table
 
 import tiledsl as tile
+from tiledsl.compile import Usage
+from tiledsl.targets.target import find, target
 
 HERE = Path(__file__).parent
 OUT = HERE.parent / "build" / "demo"
@@ -42,7 +45,31 @@ def change(before: str, after: str) -> tuple[str, str]:
     moved = {name: new[name] - old[name] for name in {*old, *new} if new[name] != old[name]}
     largest = sorted(moved.items(), key=lambda item: -abs(item[1]))[:4]
     words = ", ".join(f"{count:+d} {name}" for name, count in largest)
-    return (f"+{added} -{removed}" if added or removed else "", words)
+    return (f"+{added} -{removed}" if added or removed else "none", words)
+
+
+def usage(taken: Usage) -> str:
+    """Say what a program takes of its chip."""
+    spills = f"{taken.spills} bytes spilled" if taken.spills else "no spills"
+    occupancy = "unknown" if taken.occupancy is None else f"{taken.occupancy:.0%}"
+    return (
+        f"{taken.shared_bytes >> 10} KiB of shared memory, {taken.registers} registers a thread, "
+        f"{spills}, occupancy {occupancy}"
+    )
+
+
+def place() -> str:
+    """Return where the examples run: as TILEDSL_DEVICE says, else on a GPU, else on the host."""
+    if chosen := os.environ.get("TILEDSL_DEVICE"):
+        return chosen
+    for name, spec in (("nvptx", "cuda:0"), ("amdgpu", "hip:0")):
+        try:
+            devices = target(name).driver().devices()
+            if devices and find(devices[0].chip):
+                return spec
+        except tile.KernelError:  # No driver, or a chip that nothing here compiles for.
+            continue
+    return "host"
 
 
 def follow(chip: str, console: Console) -> None:
@@ -68,15 +95,25 @@ def follow(chip: str, console: Console) -> None:
     console.print(table)
     code = "ptx" if chip.startswith("sm") else "amdgcn"
     instructions = Counter(_SHOWN.findall(str(compiled.asm[code])))
-    console.print(f"  {code}: build/demo/{chip}/matmul.{code}", highlight=False)
-    console.print(f"  holds {dict(instructions)}; {compiled.resources}\n", highlight=False)
+    found = ", ".join(f"{count} {name}" for name, count in instructions.items())
+    last = f"{len(compiled.stages) - 1:02}-{compiled.stages[-1][0]}"
+    lines = (
+        f"instructions: {found}",
+        usage(compiled.resources),
+        f"code: build/demo/{chip}/matmul.{code}",
+        f"IR:   build/demo/{chip}/00-trace.mlir to {last}.mlir\n",
+    )
+    console.print(*(f"  {line}" for line in lines), sep="\n", highlight=False, soft_wrap=True)
 
 
 def main() -> None:
     sys.path.insert(0, str(HERE))
     console = Console()
-    for name in EXAMPLES:
-        import_module(name).main()
+    where = place()
+    console.print(f"The examples, each checked against NumPy, on {where}:\n", highlight=False)
+    with tile.device(where):
+        for name in EXAMPLES:
+            import_module(name).main()
     console.print("\nThe same matmul, for machines that need not be here:\n")
     for chip in CHIPS:
         follow(chip, console)
