@@ -17,6 +17,7 @@ import inspect
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
 from tiledsl import cache, launch
@@ -62,9 +63,10 @@ def _parameters(function: Callable[..., object]) -> list[Parameter]:
     found: list[Parameter] = []
     for parameter in inspect.signature(function).parameters.values():
         if parameter.kind in kinds:
+            stars = 1 + kinds.index(parameter.kind)
             raise KernelError(
                 f"kernel `{function.__name__}`: expected named parameters, "
-                f"found `*{parameter.name}`"
+                f"found `{'*' * stars}{parameter.name}`"
             )
         found.append(Parameter(parameter.name, _is_marker(parameter.annotation), parameter.default))
     return found
@@ -100,6 +102,8 @@ class JITFunction:
     """
 
     def __init__(self, function: Callable[..., object], defaults: Mapping[str, Any]) -> None:
+        if not isinstance(function, FunctionType):
+            raise KernelError(f"jit: expected a Python function, found {describe(function)}")
         functools.update_wrapper(self, function)
         self.fn = function
         self.name: str = function.__name__
@@ -248,7 +252,7 @@ class JITFunction:
             return kind, value
         try:
             return constant_key(value)
-        except TypeError:
+        except (TypeError, ValueError):  # no hash: a writable memoryview raises ValueError
             return value.__class__, repr(value)
 
     def _place(self, key: Sequence[object], places: Sequence[str | None]) -> str:
@@ -384,7 +388,7 @@ def jit(
             fp_contract, fast_math, ptxas_options, max_registers, debug.
 
     Raises:
-        KernelError: An option is unknown, or the function takes *args or **kwargs.
+        KernelError: An option is unknown, it is no Python function, or it takes *args or **kwargs.
     """
     defaults = {_ALIASES.get(name, name): value for name, value in options.items()}
     unknown = [name for name in defaults if name not in OPTION_NAMES]

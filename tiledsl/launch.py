@@ -10,6 +10,7 @@ parameter. A grid with a zero launches nothing and is no error.
 
 from __future__ import annotations
 
+import operator
 import sys
 import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -96,8 +97,8 @@ def check_grid(grid: object, limits: Sequence[int]) -> Grid | None:
     whole: list[int] = []
     for axis, size in enumerate(sizes):
         try:
-            count = size.__index__()
-        except AttributeError:
+            count = operator.index(size)
+        except TypeError:
             raise KernelError(f"grid: expected integers, found {size!r} on axis {axis}") from None
         if not 0 <= count <= limits[axis]:
             raise KernelError(

@@ -24,6 +24,7 @@ from mlir import ir
 
 from tiledsl.control_flow import calls, loops
 from tiledsl.control_flow.calls import prepared
+from tiledsl.control_flow.desugar import RETURN
 from tiledsl.control_flow.function import rewritten
 from tiledsl.dialects import contracts
 from tiledsl.dialects.context import context, lock
@@ -173,7 +174,10 @@ def _run(
 ) -> None:
     plain = {name: unwrap(value) for name, value in constexprs.items()}
     try:
-        result = rewritten(kernel)(**nested({**values, **plain}))
+        named = nested({**values, **plain})
+        code = kernel.__code__
+        first = [named.pop(name) for name in code.co_varnames[: code.co_posonlyargcount]]
+        result = rewritten(kernel)(*first, **named)
         if result is not None:
             raise KernelError(
                 f"expected kernel `{kernel.__name__}` to return nothing, found {describe(result)}",
@@ -186,6 +190,8 @@ def _run(
         raise
     except NameError as error:
         raise _placed(_unbound(error), error.__traceback__) from None
+    except RecursionError as error:
+        raise _placed(KernelError(_TOO_DEEP, hint=_RECURSION), error.__traceback__) from None
     except Exception as error:
         if not _is_authors(error.__traceback__):
             raise CompilerBug(f"while tracing `{kernel.__name__}`: {error!r}") from error
@@ -202,15 +208,31 @@ def _placed(error: KernelError, traceback: TracebackType | None) -> KernelError:
     return KernelError(error.message, error.span or places[0].span, error.hint, notes)
 
 
+_TOO_DEEP = "expected calls and expressions nested less deeply than Python's recursion limit"
+_RECURSION = "a function that calls itself must stop by a condition known at compile time"
+_CALLS_SHOWN = 4
+
+
 def _calls(places: Sequence[Place]) -> tuple[tuple[str, Span], ...]:
-    return tuple((f"called from `{place.function}`", place.span) for place in places[1:])
+    """Return the calls that led to `places[0]`; of very many, the first and the last ones."""
+    calls = [(f"called from `{place.function}`", place.span) for place in places[1:]]
+    left_out = len(calls) - 2 * _CALLS_SHOWN
+    if left_out > 0:
+        word, span = calls[-_CALLS_SHOWN]
+        resumed = (f"{word} ({left_out} calls left out)", span)
+        calls[_CALLS_SHOWN:] = [resumed, *calls[-_CALLS_SHOWN + 1 :]]
+    return tuple(calls)
+
+
+_PACKAGE = os.path.join(os.path.dirname(__file__), "__init__.py")
 
 
 def _is_authors(traceback: TracebackType | None) -> bool:
     """Return whether an exception comes from the author's code, or from a wrong call in it.
 
     Where an author calls something with wrong arguments, Python raises in the frame of the caller,
-    which is the hook that stands for the call.
+    which is the hook that stands for the call. A name that the package lacks is missed in the
+    package itself, which imports its functions when they are first used.
     """
     inner = ""
     while traceback is not None:
@@ -218,11 +240,12 @@ def _is_authors(traceback: TracebackType | None) -> bool:
         traceback = traceback.tb_next
     return (
         not is_library_file(inner)
-        or inner in (calls.__file__, loops.__file__)
+        or inner in (calls.__file__, loops.__file__, _PACKAGE)
         or (not inner.startswith(os.path.dirname(__file__)))
     )
 
 
+_RETURN_HINT = "let every path return a value of one type, or none return a value"
 _NAME = re.compile(r"'([^']*)'")
 
 
@@ -239,7 +262,8 @@ def _unbound(error: NameError) -> KernelError:
         for site in reversed(sites):
             reason = getattr(site, "reasons", {}).get(name)
             if reason is not None:
-                return KernelError(reason, hint=f"give `{name}` a value of that type before")
+                hint = f"give `{name}` a value of that type before"
+                return KernelError(reason, hint=_RETURN_HINT if name == RETURN else hint)
     if isinstance(error, UnboundLocalError) or "free variable" in str(error):
         return KernelError(f"expected `{name}` to have a value here, found none")
     return KernelError(f"expected a defined name, found `{name}`")

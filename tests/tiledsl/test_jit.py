@@ -6,6 +6,7 @@
 # pyright: reportUnknownArgumentType=false, reportUnknownLambdaType=false
 
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -194,3 +195,25 @@ def test_the_disk_cache_serves_new_processes_until_a_helper_changes(tmp_path: Pa
     assert run_program(tmp_path, "x * y") == ["6.0", "compiled"]
     assert run_program(tmp_path, "x * y") == ["6.0", "cached"]
     assert run_program(tmp_path, "x + y") == ["5.0", "compiled"]
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [(3, "int (3)"), (len, "builtin_function_or_method (<built-in function len>)")],
+)
+def test_only_python_functions_become_kernels(given: Any, found: str) -> None:
+    with pytest.raises(KernelError) as raised:
+        tile.jit(given)
+    assert str(raised.value) == f"jit: expected a Python function, found {found}"
+
+
+def test_starred_parameters_are_refused_as_they_are_spelled() -> None:
+    for function, spelled in ((lambda *xs: None, "*xs"), (lambda **ys: None, "**ys")):
+        with pytest.raises(KernelError, match=re.escape(f"found `{spelled}`")):
+            tile.jit(function)
+
+
+def test_an_argument_that_cannot_be_hashed_is_described() -> None:
+    _, out = arrays()
+    with pytest.raises(KernelError, match="argument `x`: expected an array, .* found memoryview"):
+        scale_by_global[(1,)](memoryview(bytearray(8)), out)

@@ -46,6 +46,7 @@ def test_a_grid_is_one_to_three_integers(grid: object, sizes: object) -> None:
     [
         ((), "grid: expected one to three integers, found ()"),
         ((1, 1, 1, 1), "grid: expected one to three integers, found (1, 1, 1, 1)"),
+        (np.array([1, 1]), "grid: expected integers, found array([1, 1]) on axis 0"),
         ((1.5,), "grid: expected integers, found 1.5 on axis 0"),
         ((-1,), "grid: expected 0 to 2147483647 programs on axis 0, found -1"),
         ((1, 65536), "grid: expected 0 to 65535 programs on axis 1, found 65536"),

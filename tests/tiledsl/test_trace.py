@@ -500,3 +500,85 @@ def test_a_failed_trace_leaves_nothing_behind() -> None:
         failure("def kernel(x, n):\n    if n > 0:\n        for i in range(n):\n            y")
     module = traced("def kernel(n):\n    n + 1", {"n": "i32"})
     assert module.operation.verify()
+
+
+def test_parameters_may_be_positional_only() -> None:
+    module = traced(
+        """
+        def kernel(x, /, n, *, m):
+            tile.store(x, n + m)
+        """,
+        {"x": "*i32", "n": "i32", "m": "i32"},
+    )
+    assert "arith.addi %arg1, %arg2" in str(module)
+
+
+def test_a_function_that_the_package_lacks_is_the_authors_mistake() -> None:
+    assert failure("def kernel(x, n): tile.store(x, tile.zeroes(4))") == (
+        "AttributeError: module `tiledsl` has no attribute `zeroes`\n"
+        "   --> kernel.py:2:33\n"
+        "    |\n"
+        "  2 | def kernel(x, n): tile.store(x, tile.zeroes(4))\n"
+        "    |                                 ^^^^^^^^^^^"
+    )
+
+
+def test_endless_recursion_shows_the_calls_at_both_ends() -> None:
+    message = failure(
+        """
+        def deeper(i):
+            return i * deeper(i - 1) if i > 1 else 1
+
+        def kernel(x, n):
+            tile.store(x, deeper(n))
+        """
+    )
+    assert message.startswith(
+        "expected calls and expressions nested less deeply than Python's recursion limit\n"
+    )
+    assert message.count("called from") == 8
+    assert "calls left out)" in message
+    assert message.endswith(
+        "  hint: a function that calls itself must stop by a condition known at compile time"
+    )
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (
+            "for i in range(2.5): pass",
+            "expected the bounds of a range to be an integer known at compile time, "
+            "found Python float 2.5",
+        ),
+        ("for i in range(): pass", "expected one to three bounds of a range, found 0"),
+        ("for i in range(0, 5, 0): pass", "expected a step other than 0"),
+        ("for i in tile.static_range(0, 5, 0): pass", "expected a step other than 0"),
+        ("for i in tile.static_range(): pass", "expected one to three bounds of a range, found 0"),
+        ("while True: pass", "expected a loop known at compile time to end within 1000 trips"),
+        (
+            "tile.arange(0, 1 << 20)[:, None] + tile.arange(0, 2)",
+            "expected a tile of at most 1048576 elements, found 2097152 in (1048576, 2)",
+        ),
+        (
+            "if n > 1: return n",
+            "expected both sides of a run-time branch to return one type, "
+            "found int32 scalar and None",
+        ),
+    ],
+)
+def test_a_wrong_kernel_is_the_authors_mistake(
+    body: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tiledsl.control_flow.loops.TRIP_LIMIT", 1000)
+    found = failure(f"def kernel(x, n):\n    {body}")
+    assert found.splitlines()[0] == message
+    assert "__tile_" not in found
+
+
+@pytest.mark.parametrize("change", ["total = 1.0", "total += 1.0"])
+def test_a_global_changes_at_compile_time_only(change: str) -> None:
+    head = "total = 0.0\ndef kernel(x, n):\n    global total\n"
+    traced(head + f"    {change}", {"x": "*fp32", "n": "i32"})
+    found = failure(head + f"    if n > 1:\n        {change}")
+    assert found.splitlines()[0] == "expected no `global total` inside a run-time branch"

@@ -176,10 +176,11 @@ def broadcast_to(value: Value, shape: Shape) -> Value:
     """Return `value` repeated to `shape`, as NumPy's `broadcast_to`.
 
     Raises:
-        KernelError: It does not broadcast to that shape.
+        KernelError: It does not broadcast to that shape, or the shape has too many elements.
     """
     if value.shape == shape:
         return value
+    check_shape(shape)
     if not value.shape:
         return build(tile.SplatOp, value, dtype=value.dtype, shape=shape)
     if broadcast_shapes(value.shape, shape) != shape:

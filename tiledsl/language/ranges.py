@@ -9,7 +9,7 @@ run-time step of 0 makes no trip, as there is no exception at run time.
 from __future__ import annotations
 
 import builtins
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from mlir import ir
@@ -42,8 +42,7 @@ class range:
     """
 
     def __init__(self, *bounds: Operand, **hints: object) -> None:
-        if not 1 <= len(bounds) <= 3:
-            raise KernelError(f"expected one to three bounds of a range, found {len(bounds)}")
+        _check_count(bounds)
         values = [_bound(b) for b in bounds]
         start, stop, step = {1: (0, *values, 1), 2: (*values, 1)}.get(len(values), tuple(values))
         if isinstance(step, int) and step == 0:
@@ -129,12 +128,27 @@ def static_range(*bounds: Operand) -> builtins.range:
     Args:
         *bounds: As of Python's `range`, known at compile time.
     """
-    return builtins.range(*[static_int(b, "the bounds of static_range") for b in bounds])
+    return _static(bounds, "the bounds of static_range")
+
+
+def _static(bounds: Sequence[object], what: str) -> builtins.range:
+    _check_count(bounds)
+    whole = [static_int(b, what) for b in bounds]
+    if whole[2:] == [0]:
+        raise KernelError("expected a step other than 0")
+    return builtins.range(*whole)
+
+
+def _check_count(bounds: Sequence[object]) -> None:
+    if not 1 <= len(bounds) <= 3:
+        raise KernelError(f"expected one to three bounds of a range, found {len(bounds)}")
 
 
 def python_range(*bounds: Any) -> range | builtins.range:
     """Return what `range(...)` means in a kernel: Python's unless a bound is a run-time value."""
     plain = [unwrap(b) for b in bounds]
-    if is_tracing() and any(isinstance(b, Value) for b in plain):
+    if not is_tracing():
+        return builtins.range(*plain)
+    if any(isinstance(b, Value) for b in plain):
         return range(*plain)
-    return builtins.range(*plain)
+    return _static(plain, "the bounds of a range")
