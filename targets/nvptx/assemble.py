@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from mlir import ir
@@ -11,6 +12,7 @@ from tiledsl.targets import llvm_codegen
 from tiledsl.targets.nvptx import ptxas
 from tiledsl.targets.nvptx.chips import Chip
 from tiledsl.targets.nvptx.chips import chip as find_chip
+from tiledsl.targets.nvptx.ptxas import Assembled
 from tiledsl.targets.target import Artifact, Options
 
 TRIPLE = "nvptx64-nvidia-cuda"
@@ -32,9 +34,7 @@ def assemble(module: ir.Module, chip: str, options: Options) -> Artifact:
     name = attributes["sym_name"].value
     binary, resources = ptx.encode(), None
     if ptxas.find_ptxas() is not None:
-        made = ptxas.assemble(
-            ptx, found, options=options.ptxas_options, max_registers=options.max_registers
-        )
+        texts["ptx"], made = _machine_code(ptx, name, found, options)
         texts["cubin"] = binary = made.cubin
         resources = made.resources.get(name)
     return Artifact(
@@ -46,6 +46,32 @@ def assemble(module: ir.Module, chip: str, options: Options) -> Artifact:
         attributes["tile.threads"].value,
         resources,
     )
+
+
+def _machine_code(ptx: str, name: str, chip: Chip, options: Options) -> tuple[str, Assembled]:
+    """Return what ptxas makes of the text, and the text: if it spills, perhaps a better one.
+
+    Left alone, ptxas weighs registers against resident blocks, and now and then settles for far
+    fewer than there are and spills kilobytes. Told that one block is enough it takes all there are,
+    which is not what kernels want that do not spill.
+    """
+    made = _assembled(ptx, chip, options)
+    if not _spills(made, name):
+        return ptx, made
+    greedy = re.sub(r"^(\.reqntid .*)$", r"\1\n.minnctapersm 1", ptx, count=1, flags=re.MULTILINE)
+    other = _assembled(greedy, chip, options)
+    return (greedy, other) if _spills(other, name) < _spills(made, name) else (ptx, made)
+
+
+def _assembled(ptx: str, chip: Chip, options: Options) -> Assembled:
+    return ptxas.assemble(
+        ptx, chip, options=options.ptxas_options, max_registers=options.max_registers
+    )
+
+
+def _spills(made: Assembled, name: str) -> int:
+    resources = made.resources.get(name)
+    return 0 if resources is None else resources.spill_bytes or 0
 
 
 def emit_ptx(text: str, chip: Chip) -> str:

@@ -82,9 +82,6 @@ class NvptxMachine:
             "CConv": ir.Attribute.parse("#llvm.cconv<ptx_kernelcc>"),
             "nvvm.kernel": ir.UnitAttr.get(),
             "nvvm.reqntid": ir.DenseI32ArrayAttr.get([kernel.threads]),
-            # One block at least has to fit: without this ptxas now and then settles for far fewer
-            # registers than there are, and spills kilobytes.
-            "nvvm.minctasm": ir.IntegerAttr.get(integer(32), 1),
         }
         if self.max_registers is not None:
             found["nvvm.maxnreg"] = ir.IntegerAttr.get(integer(32), self.max_registers)

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -64,3 +66,26 @@ def test_printing_declares_what_the_driver_provides() -> None:
     ptx = str(compile_for("sm_80", k.finish()).texts["ptx"])
     assert ".extern .func  (.param .b32 func_retval0) vprintf" in ptx
     assert ptx.count("vprintf,") == 1
+
+
+@pytest.mark.skipif(ptxas.find_ptxas() is None, reason="no ptxas")
+def test_a_kernel_that_spills_is_assembled_again_for_one_block(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    spilling = iter([100, 0])
+    texts: list[str] = []
+    real = ptxas.assemble
+
+    def assemble(ptx: str, *args: Any, **options: Any) -> ptxas.Assembled:
+        texts.append(ptx)
+        made = real(ptx, *args, **options)
+        told = {n: replace(r, spill_bytes=next(spilling)) for n, r in made.resources.items()}
+        return replace(made, resources=told)
+
+    monkeypatch.setattr(ptxas, "assemble", assemble)
+    made = compile_for("sm_80", vector_add())
+    assert ".minnctapersm" not in texts[0]
+    assert ".minnctapersm 1" in texts[1]
+    assert made.texts["ptx"] == texts[1]
+    assert made.resources is not None
+    assert made.resources.spill_bytes == 0
