@@ -136,7 +136,11 @@ KERNELS: dict[str, tuple[Any, dict[str, str], dict[str, Any]]] = {
 @pytest.mark.parametrize("name", KERNELS)
 def test_every_example_compiles_for_every_chip(name: str, chip: str) -> None:
     kernel, signature, constants = KERNELS[name]
-    compiled = tile.compile(kernel, signature, constants, target=chip, num_warps=4, num_stages=2)
+    # RDNA's lanes have 256 registers and hold operands twice: the tiles are for 256 threads.
+    warps = 8 if chip.startswith("gfx1") else 4
+    compiled = tile.compile(
+        kernel, signature, constants, target=chip, num_warps=warps, num_stages=2
+    )
     levels = list(compiled.asm)
     if chip == "host":
         assert levels[0] == "tile"
