@@ -86,9 +86,10 @@ def machine_steps(chip: Chip, options: Options) -> Sequence[Step]:
     machine = NvptxMachine(chip, options.max_registers)
     return [
         Step(partial(lower_to_machine, machine=machine), MACHINE),
+        # While all registers of one divisor are in one vector.
+        Step(share_divisors, MACHINE),
         # Neither LLVM nor ptxas puts the work of a long epilogue in an order that fits registers.
         Step(split_registers, MACHINE),
-        Step(share_divisors, MACHINE),
         # Opaque assembly appears only here, where nothing reads the IR any more.
         Step(convert_to_llvm, LLVM),
     ]
