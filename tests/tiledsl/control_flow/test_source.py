@@ -92,7 +92,8 @@ def test_a_rewritten_function_shares_globals_closure_and_defaults(
     made = rewritten(function)
     assert (made(1), made(1, 0, more=0)) == (17, 12)
     assert made.__globals__ is function.__globals__
-    assert (made.__closure__ or ())[0] is function.__closure__[0]
+    assert made.__closure__ is not None
+    assert made.__closure__[0] is function.__closure__[0]
     assert (made.__name__, made.__qualname__) == (function.__name__, function.__qualname__)
     monkeypatch.setitem(globals(), "COUNT", 100)
     assert made(1) == 116
