@@ -12,6 +12,7 @@ manuals (V_EXP_F32 and its neighbours).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from mlir import ir
 from mlir.dialects import math
@@ -28,15 +29,31 @@ APPROXIMATE = NATIVE | {("math.rsqrt", "f32"), ("math.sin", "f32"), ("math.cos",
 def native(op: ir.Operation, operands: Sequence[ir.Value]) -> ir.Value | None:
     """Return an op's result built otherwise than op by op; None where LLVM knows the op itself."""
     if op.name == "math.rsqrt":
-        return _by_element(_rsq, operands)
+        return _by_element(partial(_instruction, "rsq"), operands)
+    if op.name in _PLAIN and _is_f32(operands[0]) and _may_flush(op):
+        return _by_element(partial(_instruction, _PLAIN[op.name]), operands)
     if op.name == "math.copysign":
         # LLVM 22 fails an assertion on <1 x double>; single elements are the same instructions.
         return _by_element(math.copysign, operands)
     return None
 
 
-def _rsq(x: ir.Value) -> ir.Value:
-    return emit.intrinsic("llvm.amdgcn.rsq", [x], x.type)
+_PLAIN = {"math.exp2": "exp2", "math.log2": "log"}
+"""The instructions that LLVM does not put in an op's place by itself, not even with `afn`."""
+
+
+def _may_flush(op: ir.Operation) -> bool:
+    """Whether it may take subnormal numbers as zero."""
+    flags = str(op.attributes["fastmath"]) if "fastmath" in op.attributes else ""
+    return "afn" in flags or "<fast>" in flags
+
+
+def _is_f32(value: ir.Value) -> bool:
+    return emit.scalar_of(value.type) == ir.F32Type.get()
+
+
+def _instruction(name: str, x: ir.Value) -> ir.Value:
+    return emit.intrinsic(f"llvm.amdgcn.{name}", [x], x.type)
 
 
 def _by_element(make: Callable[..., ir.Value], operands: Sequence[ir.Value]) -> ir.Value:

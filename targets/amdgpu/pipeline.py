@@ -11,6 +11,7 @@ from tiledsl.targets.amdgpu import lower_cast, lower_math, mma
 from tiledsl.targets.amdgpu.chips import Chip
 from tiledsl.targets.amdgpu.lower import AmdMachine, shared_memory
 from tiledsl.targets.gpu.lower_to_machine import lower_to_machine
+from tiledsl.targets.gpu.share_divisors import share_divisors
 from tiledsl.targets.gpu.split_registers import split_registers
 from tiledsl.targets.target import Options
 from tiledsl.transforms.assign_layouts import assign_layouts
@@ -100,6 +101,8 @@ def machine_passes(chip: Chip, options: Options) -> Sequence[Step]:
     machine = AmdMachine(chip, options.num_warps)
     return [
         Step(partial(lower_to_machine, machine=machine), MACHINE),
+        # While all registers of one divisor are in one vector.
+        Step(share_divisors, MACHINE),
         # LLVM schedules what it gets: without this it spills, and takes long over it.
         Step(split_registers, MACHINE),
         TO_LLVM,
