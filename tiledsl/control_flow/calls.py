@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import builtins
 import functools
+import importlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from functools import lru_cache
 from types import CodeType, FunctionType, MethodType
 from typing import Any, cast
 
@@ -94,7 +95,7 @@ def _check_constexprs(
     function: FunctionType, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
     """Require constexpr parameters to be known at compile time; unwrap their values."""
-    marked = {name for name, a in function.__annotations__.items() if is_constexpr(a)}
+    marked = {name for name, a in _annotations(function).items() if is_constexpr(a)}
     if not marked:
         return args, kwargs
     try:
@@ -111,7 +112,16 @@ def _check_constexprs(
     return bound.args, bound.kwargs
 
 
-@cache
+def _annotations(function: FunctionType) -> Mapping[str, object]:
+    try:
+        return function.__annotations__
+    except NameError:
+        # From Python 3.14 on they are evaluated when asked for; names need not be defined.
+        library: Any = importlib.import_module("annotationlib")
+        return library.get_annotations(function, format=library.Format.FORWARDREF)
+
+
+@lru_cache(maxsize=1024)
 def _signature(function: FunctionType) -> inspect.Signature:
     return inspect.signature(function)
 

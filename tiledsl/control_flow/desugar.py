@@ -13,8 +13,8 @@ nothing that can be observed; leaving is then what happens at the end anyway:
 
 `continue` goes the same way. `break` sets a flag that the loop tests; `else` of a loop runs unless
 it is set; `return` in a loop is a `break` and then a `return`. A jump in a `with` or `try` stays as
-it is: at compile time it is plain Python, and a hook rejects it at run time. The rest is copied where both sides of an `if` may go on and it holds a
-jump in one of them.
+it is: at compile time it is plain Python, and a hook rejects it at run time. The rest is copied
+where both sides of an `if` may go on and it holds a jump in one of them.
 
 Contract: works in place on a copy of the author's function; every node keeps or gets a location.
 """

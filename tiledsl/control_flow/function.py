@@ -52,7 +52,6 @@ def _with_code(function: FunctionType, code: CodeType) -> FunctionType:
         code, function.__globals__, function.__name__, function.__defaults__, closure
     )
     made.__kwdefaults__ = function.__kwdefaults__
-    made.__annotations__ = function.__annotations__
     made.__qualname__ = function.__qualname__
     return made
 
