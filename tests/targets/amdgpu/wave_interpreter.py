@@ -322,6 +322,14 @@ def _rsq(t: Waves, op: Any, found: re.Match[str], x: Array) -> Array:
     return np.asarray(1 / np.sqrt(x)).astype(x.dtype)
 
 
+def _exp2(t: Waves, op: Any, found: re.Match[str], x: Array) -> Array:
+    return np.exp2(x)
+
+
+def _log2(t: Waves, op: Any, found: re.Match[str], x: Array) -> Array:
+    return np.log2(x)
+
+
 def _from_fp8(t: Waves, op: Any, word: Array) -> Array:
     assert t.chip.fp8 == "ocp"
     dtype = _TYPES["fp8" if "fp8" in op.operation.name else "bf8"]
@@ -347,6 +355,8 @@ _INTRINSICS: list[tuple[str, Callable[..., Any]]] = [
     (r"llvm\.amdgcn\.permlane16\.swap", _swap_rows(16)),
     (r"llvm\.amdgcn\.permlane32\.swap", _swap_rows(32)),
     (r"llvm\.amdgcn\.rsq", _rsq),
+    (r"llvm\.amdgcn\.exp2", _exp2),
+    (r"llvm\.amdgcn\.log", _log2),
     (r"llvm\.amdgcn\.mfma\.\w+\.(\d+)x\d+x(\d+)\.?([a-z].*)", _mfma),
     (r"llvm\.amdgcn\.wmma\.\w+\.16x16x16\.(.*)\.v8\w\d\d\.v.*", _wmma),
 ]
