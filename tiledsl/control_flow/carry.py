@@ -59,6 +59,7 @@ class Leaf:
     """A leaf that is carried.
 
     Attributes:
+        path: How it is reached.
         initial: What it is before the loop.
         type: The type that it keeps.
         arguments: Its block argument in each region of the loop.
@@ -67,6 +68,7 @@ class Leaf:
         result: Its value after the loop.
     """
 
+    path: Path
     initial: object
     type: TileType
     arguments: list[ir.Value]
@@ -215,7 +217,7 @@ class Carry:
             learned = self._learned.types.get(path)
             if self._begin.bindings or self._is_constant(value, path):
                 return value
-            leaf = Leaf(value, learned or own_type(value), [], [], [])
+            leaf = Leaf(path, value, learned or own_type(value), [], [], [])
             self.leaves.append(leaf)
         type_ = tile_of(leaf.type.dtype, leaf.type.shape)
         handle = region.block.add_argument(type_, current().location())

@@ -37,6 +37,7 @@ def branch(
 def for_loop(
     iterable: object,
     targets: Sequence[str],
+    stop: str | None,
     names: Sequence[str],
     needed: Sequence[str],
     read: Sequence[str],
@@ -44,7 +45,7 @@ def for_loop(
     env: Mapping[str, Any],
 ) -> ForLoop:
     """Begin a `for` statement."""
-    return ForLoop(iterable, targets, names, needed, read, mutated, env)
+    return ForLoop(iterable, targets, stop, names, needed, read, mutated, env)
 
 
 def while_loop(
@@ -58,9 +59,9 @@ def while_loop(
     return WhileLoop(names, needed, read, mutated, env)
 
 
-def known_true(flag: object) -> bool:
-    """Return whether a flag is true at compile time."""
-    return flag is True
+def known_true(loop: Loop, flag: object) -> bool:
+    """Return whether a flag ends a loop at compile time."""
+    return flag is True and not loop.run_time
 
 
 def depth() -> int:

@@ -19,13 +19,14 @@ from tiledsl.control_flow.branches import condition_of
 from tiledsl.control_flow.carry import Carry, Learned
 from tiledsl.control_flow.desugar import RETURN
 from tiledsl.control_flow.leaves import blank
+from tiledsl.control_flow.loop_ops import make_for, make_while
 from tiledsl.control_flow.trees import UNSET, Scope
 from tiledsl.dialects.diagnostics import KernelError
 from tiledsl.dtypes import unwrap
 from tiledsl.language.builder import Region, current
 from tiledsl.language.ranges import range as run_time_range
 from tiledsl.language.trips import Trips
-from tiledsl.language.types import tile_of, to_ir
+from tiledsl.language.types import to_ir
 from tiledsl.language.value import Value
 
 WORDS = "a run-time loop"
@@ -100,12 +101,23 @@ class Loop:
 
 
 class ForLoop(Loop):
-    """The hooks of one `for` statement."""
+    """The hooks of one `for` statement.
 
-    def __init__(self, iterable: object, targets: Sequence[str], *described: Any) -> None:
+    Args:
+        iterable: What it runs over.
+        targets: Its own variables.
+        stop: The variable that a `break` under an `if` sets, if there is one.
+        *described: As of `Loop`.
+    """
+
+    def __init__(
+        self, iterable: object, targets: Sequence[str], stop: str | None, *described: Any
+    ) -> None:
         super().__init__(*described)
         self._iterable = unwrap(iterable)
         self._targets = frozenset(targets)
+        self._stop = stop
+        self._running: object = False
         self._region: Region | None = None
         if isinstance(self._iterable, run_time_range):
             self.run_time = True
@@ -120,7 +132,7 @@ class ForLoop(Loop):
         builder = current()
         trips = Trips(counted)
         while True:
-            carry = self._new_carry()
+            self._new_carry()
             self._region = builder.open(WORDS, [to_ir(trips.counter)])
             yield trips.variable(
                 Value(self._region.block.arguments[0], trips.counter, (), self._region)
@@ -128,24 +140,23 @@ class ForLoop(Loop):
             builder.close()
             if self._settled():
                 break
-        region = self._region
-        kept = carry.settle([region], 1)
-        builder.create("scf.yield", [leaf.handed_on(0, region) for leaf in kept], [], region=region)
-        initial = [leaf.start() for leaf in kept]
-        operands = [*(bound.handle for bound in trips.bounds), *initial]
-        types = [tile_of(leaf.type.dtype, leaf.type.shape) for leaf in kept]
-        op = builder.structured("scf.for", operands, types, [region], counted.attributes())
-        carry.give_results(kept, list(op.results))
+        make_for(self.carry, self._region, trips, counted, self._stop)
 
     def begin(self, env: Mapping[str, Any]) -> tuple[object, ...]:
         """Begin a trip; returns what the variables hold in it."""
         assert self._region is not None
         bindings = self.carry.enter(self._region)
-        # The loop's own variable was just set.
-        return tuple(env[n] if n in self._targets else v for n, v in bindings.items())
+        # The loop's own variable was just set; a trip begins only while nothing ended the loop.
+        given = {name: env[name] for name in self._targets if name in bindings}
+        if self._stop in bindings:
+            self._running = bindings[self._stop]
+            given[self._stop] = False
+        return tuple({**bindings, **given}.values())
 
     def end(self, env: Mapping[str, Any]) -> tuple[object, ...]:
         """End a trip."""
+        if self._stop is not None and env[self._stop] is False:
+            env = {**env, self._stop: self._running}
         self.carry.leave(env)
         return ()
 
@@ -212,21 +223,8 @@ class WhileLoop(Loop):
             builder.close()
             if self._settled():
                 break
-        self._make()
-
-    def _make(self) -> None:
-        builder = current()
         assert self._condition is not None
-        test, body = self._regions
-        kept = self.carry.settle(self._regions, 0)
-        condition = self._condition.held_at(test)
-        forwarded = [leaf.handed_on(0, test) for leaf in kept]
-        builder.create("scf.condition", [condition, *forwarded], [], region=test)
-        builder.create("scf.yield", [leaf.handed_on(1, body) for leaf in kept], [], region=body)
-        types = [tile_of(leaf.type.dtype, leaf.type.shape) for leaf in kept]
-        initial = [leaf.start() for leaf in kept]
-        op = builder.structured("scf.while", initial, types, self._regions)
-        self.carry.give_results(kept, list(op.results))
+        make_while(self.carry, self._regions, self._condition)
 
     def note(self, env: Mapping[str, Any]) -> None:
         """Note the variables before the condition is evaluated."""

@@ -159,7 +159,8 @@ class _Rewriter(ast.NodeTransformer):
     def visit_If(self, node: ast.If) -> ast.AST | list[ast.stmt]:
         test = node.test
         if _asks_known_true(test):
-            node.test = _hook("known_true", *test.args, at=test)
+            loop = ast.Name(self._loops[-1], ast.Load())
+            node.test = _hook("known_true", loop, *test.args, at=test)
             return node
         site = self._site()
         live = self._live.at[node]
@@ -194,7 +195,8 @@ class _Rewriter(ast.NodeTransformer):
         targets = liveness.writes([node.target])
         names, described = self._loop_names(node, [node.target], targets)
         iterable = self.visit(node.iter)
-        opening = _hook("for_loop", iterable, _names(targets), *described, _locals(at), at=at)
+        stop = ast.Constant(_stop_of(node))
+        opening = _hook("for_loop", iterable, _names(targets), stop, *described, _locals(at), at=at)
         self._loops.append(site)
         body = [*_bind(site, "begin", names, at), *self._body(node.body)]
         self._loops.pop()
@@ -376,6 +378,15 @@ def _asks_known_true(test: ast.expr) -> TypeGuard[ast.Call]:
     if not isinstance(test, ast.Call) or not isinstance(test.func, ast.Name):
         return False
     return test.func.id == KNOWN_TRUE
+
+
+def _stop_of(node: ast.For) -> str | None:
+    """Return the variable that ends a loop, if `desugar` gave it one."""
+    last = node.body[-1]
+    if not isinstance(last, ast.If) or not _asks_known_true(last.test):
+        return None
+    flag = last.test.args[0]
+    return flag.id if isinstance(flag, ast.Name) else None
 
 
 def _rebinds(node: ast.expr) -> bool:

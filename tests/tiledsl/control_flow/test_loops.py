@@ -148,6 +148,43 @@ def test_jumps_out_of_and_within_loops() -> None:
             agrees(jumps, n, m)
 
 
+def test_a_loop_that_breaks_ends_at_once() -> None:
+    def first(n: Any, m: Any) -> Any:
+        for i in range(n):
+            if i * i > m:
+                break
+        else:
+            i = -1
+        return i
+
+    def plain(n: Any) -> Any:
+        total = 0
+        for i in range(n):
+            if KNOWN:
+                total += i
+            else:
+                break
+        return total
+
+    def searched(n: Any, m: Any) -> Any:
+        found = -1
+        for i in range(n):
+            if i * i > m:
+                found = i
+                break
+        return found
+
+    text = str(traced_helper(searched))
+    assert "scf.for" not in text
+    assert "scf.condition" in text
+    assert "scf.if" not in text
+    for n, m in ((5, 9), (5, 3), (0, 0), (9, 100)):
+        agrees(searched, n, m)
+    assert "scf.for" in str(traced_helper(plain))
+    with pytest.raises(UnboundLocalError):
+        traced_helper(first)
+
+
 def test_else_of_a_loop_runs_unless_it_broke() -> None:
     def searched(n: Any, wanted: Any) -> Any:
         found = 7
