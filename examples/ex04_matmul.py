@@ -51,7 +51,7 @@ def strides(array: np.ndarray) -> tuple[int, ...]:
 
 def multiply(
     a: np.ndarray, b: np.ndarray, bias: np.ndarray | None = None,
-    block: tuple[int, int, int] = (128, 128, 32), num_warps: int = 4,
+    block: tuple[int, int, int] = (128, 128, 32), num_warps: int = 8,
 ) -> np.ndarray:  # fmt: skip
     """Return a @ b, or gelu(a @ b + bias) where there is a bias."""
     (rows, depth), columns = a.shape, b.shape[1]
