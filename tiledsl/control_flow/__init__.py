@@ -8,6 +8,6 @@ function    compile the result as a function like the author's
 hooks       what rewritten code calls, built from
 calls           calls of other functions
 branches        `if`, `and`, `or`, conditional expressions
-loops, carry    `for`, `while`, and what they carry
+loops, carry    `for`, `while`, and what they carry; their ops in `loop_ops`
 trees, leaves   values inside Python containers
 """

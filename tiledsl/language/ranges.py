@@ -59,6 +59,12 @@ class range:
             "over a run-time range"
         )
 
+    def __reversed__(self) -> Iterator[int]:
+        raise KernelError(
+            "expected a range that counts down itself, found a run-time one in `reversed`",
+            hint="range(n - 1, -1, -1) counts down from n - 1 to 0",
+        )
+
     @property
     def dtype(self) -> DType:
         """The type of the loop variable: that of the bounds together."""

@@ -57,7 +57,7 @@ def test_trips_are_counted_without_overflow(start: int, stop: int, step: int) ->
         return first, trips, by
 
     low, trips, by = evaluated(count, *(np.int64(n) for n in (start, stop, step)))
-    wanted = len(range(start, stop, step)) if step else 0
+    wanted = max(0, -((start - stop) // step)) if step else 0
     assert (int(low), int(trips) % 2**64, int(by)) == (0, wanted, 1)
 
 
@@ -80,6 +80,8 @@ def test_hints_become_attributes() -> None:
 @pytest.mark.parametrize(
     ("function", "message"),
     [
+        (lambda x: reversed(ranges.range(4)), "expected a range that counts down itself, found a "
+         "run-time one in `reversed`\n  hint: range(n - 1, -1, -1) counts down from n - 1 to 0"),
         (lambda x: ranges.range(), "expected one to three bounds of a range, found 0"),
         (lambda x: ranges.range(0, 4, 0), "expected a step other than 0"),
         (lambda x: ranges.range(x), "expected integers as bounds of a range, found float32 scalar"),
