@@ -215,5 +215,5 @@ def test_starred_parameters_are_refused_as_they_are_spelled() -> None:
 
 def test_an_argument_that_cannot_be_hashed_is_described() -> None:
     _, out = arrays()
-    with pytest.raises(KernelError, match="argument `x`: expected an array, .* found memoryview"):
+    with pytest.raises(KernelError, match=r"argument `x`: expected an array, .* found memoryview"):
         scale_by_global[(1,)](memoryview(bytearray(8)), out)
