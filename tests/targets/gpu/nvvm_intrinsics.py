@@ -237,7 +237,7 @@ _INTRINSICS: list[tuple[str, Callable[..., Any]]] = [
     (r"(e4m3|e5m2)x2\.to\.f16x2\.rn", _from_fp8),
     (r"[fd]2u?(?:i|ll)\.rz", _to_integer),
     *(
-        (rf"{name}\.approx(?:\.f)?", _function(name))
+        (rf"{name}\.approx(?:\.f|\.ftz)?", _function(name))
         for name in ("ex2", "lg2", "rsqrt", "sin", "cos", "tanh")
     ),
 ]
