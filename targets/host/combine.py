@@ -11,11 +11,10 @@ from collections.abc import Sequence
 
 from mlir import ir
 
-from tiledsl.targets.host.arithmetic import mask_of
 from tiledsl.targets.host.body import Body
 from tiledsl.targets.host.code import Code
 from tiledsl.targets.host.evaluate import Evaluator
-from tiledsl.targets.host.lanes import Lanes, Spread, Uniform
+from tiledsl.targets.host.lanes import Lanes, Spread, Uniform, mask_of
 from tiledsl.targets.host.machine_types import value_type, width_of
 
 _COMMUTATIVE = frozenset(

@@ -16,11 +16,10 @@ from functools import partial
 from mlir import ir
 
 from tiledsl.dialects.types import is_tile, shape_of
-from tiledsl.targets.host.arithmetic import known_ones, mask_of
 from tiledsl.targets.host.body import Body
 from tiledsl.targets.host.build import For, add_block, create, yielded
 from tiledsl.targets.host.evaluate import Buffer
-from tiledsl.targets.host.lanes import Uniform, trailing_zeros
+from tiledsl.targets.host.lanes import Uniform, known_ones, mask_of, trailing_zeros
 from tiledsl.targets.host.machine_types import value_type, width_of
 
 

@@ -14,6 +14,7 @@ from mlir import ir
 
 from tiledsl.dialects import tile
 from tiledsl.dialects.types import is_tile
+from tiledsl.targets.host.build import yielded
 from tiledsl.targets.host.plan import Planner, Site, is_computable
 
 
@@ -24,30 +25,26 @@ def assign_in_place(planner: Planner) -> None:
         if name == "scf.for":
             block = op.operation.regions[0].blocks[0]
             carried = list[ir.Value](block.arguments)[1:]
-            _Chains(planner).link(carried, _yields(block))
+            _Chains(planner).link(carried, block)
         elif name == "scf.while":
             _link_while(planner, op)
         elif name == "scf.if":
             _link_branches(planner, op)
 
 
-def _yields(block: ir.Block) -> list[ir.Value]:
-    return list(block.operations[len(block.operations) - 1].operation.operands)
-
-
 def _link_while(planner: Planner, op: ir.OpView) -> None:
     """Treat as a counted loop what hands its carried tiles on as they are."""
     before, after = (region.blocks[0] for region in op.operation.regions)
-    passed = _yields(before)[1:]
+    passed = yielded(before)[1:]
     if passed == list[ir.Value](before.arguments):
-        _Chains(planner).link(list[ir.Value](after.arguments), _yields(after))
+        _Chains(planner).link(list[ir.Value](after.arguments), after)
 
 
 def _link_branches(planner: Planner, op: ir.OpView) -> None:
     """Let each branch write the results of an `if`, which nobody reads before."""
     for region in op.operation.regions:
         for block in region.blocks:
-            yields = _yields(block)
+            yields = yielded(block)
             for value, result in zip(yields, op.operation.results, strict=True):
                 if _is_made_in(planner, value, block) and yields.count(value) == 1:
                     planner.plan.in_place.setdefault(value, result)
@@ -68,10 +65,13 @@ class _Chains:
         self._planner = planner
         self._plan = planner.plan
 
-    def link(self, carried: list[ir.Value], yields: list[ir.Value]) -> None:
-        """Let each yielded tile have the buffer of the carried one, where it may."""
+    def link(self, carried: list[ir.Value], block: ir.Block) -> None:
+        """Let each tile that a loop's body yields have the buffer of the carried one, if it may."""
+        yields = yielded(block)
         for old, new in zip(carried, yields, strict=True):
-            if not is_tile(old.type) or new in self._plan.in_place or yields.count(new) > 1:
+            if new in self._plan.in_place or yields.count(new) > 1:
+                continue
+            if not is_tile(old.type) or not _is_made_in(self._planner, new, block):
                 continue
             if self._may_overwrite(new, old, None):
                 self._plan.in_place[new] = old
@@ -110,7 +110,7 @@ class _Chains:
             last = self._planner.site_of[block.operations[len(block.operations) - 1].operation]
             inside = range(end + 1, last.position + 1)
             end = last.position
-            value = _yields(block)[number]
+            value = yielded(block)[number]
             if value == old:
                 # Left as it is; but it counts as read by the yield, which is no harm.
                 continue

@@ -25,6 +25,7 @@ from mlir import ir
 from numpy.typing import NDArray
 
 from tiledsl.targets.host.build import Value
+from tiledsl.targets.host.machine_types import width_of
 
 Offsets: TypeAlias = NDArray[np.int64]
 
@@ -75,7 +76,35 @@ class Spread:
     level: int
 
 
-Lanes: TypeAlias = Uniform | Stepped | Spread
+Simple: TypeAlias = Uniform | Stepped
+Lanes: TypeAlias = Simple | Spread
+
+
+def mask_of(width: int) -> int:
+    """Return `width` ones."""
+    return (1 << width) - 1
+
+
+def scalar_part(a: Simple) -> Uniform:
+    """Return what is the same in every lane."""
+    return a if isinstance(a, Uniform) else Uniform(a.base, a.level, a.ones)
+
+
+def known_ones(a: Simple) -> int:
+    """Return the bits of the scalar part that may be 1, within its width."""
+    return a.ones & mask_of(width_of(scalar_part(a).value.type))
+
+
+def once(make: Callable[[], ir.Value]) -> Callable[[], ir.Value]:
+    """Return a function that makes a value when first asked."""
+    made: list[ir.Value] = []
+
+    def get() -> ir.Value:
+        if not made:
+            made.append(make())
+        return made[0]
+
+    return get
 
 
 def trailing_zeros(ones: int, width: int) -> int:

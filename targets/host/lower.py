@@ -20,7 +20,6 @@ from mlir import ir
 from tiledsl.dialects import tile
 from tiledsl.dialects.diagnostics import CompilerBug
 from tiledsl.dialects.types import pointee, shape_of
-from tiledsl.targets.host.arithmetic import mask_of
 from tiledsl.targets.host.atomic import lower_atomic_cas, lower_atomic_rmw
 from tiledsl.targets.host.body import Body, Program, lanes_in
 from tiledsl.targets.host.build import add_block, attribute, body_of, create, symbol_name
@@ -32,7 +31,7 @@ from tiledsl.targets.host.dot import lower_dot
 from tiledsl.targets.host.evaluate import Buffer, Evaluator
 from tiledsl.targets.host.in_place import assign_in_place
 from tiledsl.targets.host.index import Index
-from tiledsl.targets.host.lanes import Uniform
+from tiledsl.targets.host.lanes import Uniform, mask_of
 from tiledsl.targets.host.launch import add_launcher
 from tiledsl.targets.host.machine_types import (
     integer,

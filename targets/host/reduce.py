@@ -24,6 +24,7 @@ from tiledsl.targets.host.lanes import Lanes, Spread, Uniform
 from tiledsl.targets.host.machine_types import element_of_vector, integer, value_type, width_of
 from tiledsl.targets.host.nest import Cover, cover
 
+_MOST_LANES = 6
 _TOTALS = 2
 """Running totals (log2) for each lane where the order is free."""
 
@@ -92,9 +93,10 @@ def lower_reduce(body: Body, op: tile.ReduceOp) -> None:
 
 
 def _cost(body: Body, op: tile.ReduceOp, axis: Axis) -> int:
-    """Return the cost of reading the sources."""
+    """Return the cost of a walk: accesses an element, where lanes left unused count as well."""
     index = axis.index(number(0, axis.loop_bits))
-    return body.order.cost([(source, index) for source in op.sources])
+    each = 2 + body.order.cost([(source, index) for source in op.sources])
+    return each << (_MOST_LANES - axis.cover.lanes)
 
 
 class _Reduction:
