@@ -263,6 +263,11 @@ def is_array(value: object) -> bool:
     )
 
 
+def is_writable(value: object) -> bool:
+    """Return whether a kernel may store into an array; only NumPy's say that it may not."""
+    return not isinstance(value, np.ndarray) or value.flags.writeable
+
+
 def _span(address: int, shape: Sequence[int], byte_strides: Sequence[int], size: int) -> range:
     if math.prod(shape) == 0:
         return range(address, address)

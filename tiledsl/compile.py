@@ -106,6 +106,7 @@ class CompiledKernel:
         request: What it was compiled for.
         artifact: The code, as the target's driver takes it.
         tile_ir: The `tile` module that it was made from.
+        written: The arguments that it may write through, by their place in the signature.
         seconds: How long each step of the compilation took, in order; empty if it came from disk.
     """
 
@@ -115,12 +116,14 @@ class CompiledKernel:
         request: Request,
         artifact: Artifact,
         tile_ir: str,
+        written: Sequence[int],
         seconds: Sequence[tuple[str, float]] = (),
     ) -> None:
         self.name = name
         self.request = request
         self.artifact = artifact
         self.tile_ir = tile_ir
+        self.written = list(written)
         self.seconds = list(seconds)
 
     def __repr__(self) -> str:
@@ -203,6 +206,8 @@ def _compile(
     owner, chip = find(request.chip)
     from tiledsl.dialects.context import lock
     from tiledsl.transforms import run
+    from tiledsl.transforms.kernels import kernels
+    from tiledsl.transforms.memory_accesses import written_arguments
 
     timings = run.Timings([("load the compiler", time.perf_counter() - start)])
     observers: list[Observer] = [timings]
@@ -212,6 +217,7 @@ def _compile(
         module = trace(request)
         timings("trace", module, time.perf_counter() - start)
         tile_ir = str(module.operation.get_asm(enable_debug_info=True))
+        written = [i for kernel in kernels(module) for i in written_arguments(kernel)]
         if dumper is not None:
             dumper("trace", module, 0.0)
             observers.append(dumper)
@@ -221,7 +227,7 @@ def _compile(
         timings("assemble", module, time.perf_counter() - start)
     if dumper is not None:
         dumper.write_texts(artifact.texts)
-    return CompiledKernel(name, request, artifact, tile_ir, timings.seconds)
+    return CompiledKernel(name, request, artifact, tile_ir, written, timings.seconds)
 
 
 def _assemble(owner: Target, module: ir.Module, chip: str, options: Options) -> Artifact:
@@ -266,6 +272,7 @@ def _to_entry(compiled: CompiledKernel) -> dict[str, str | bytes]:
         "kinds": artifact.kinds,
         "shared_bytes": artifact.shared_bytes,
         "threads": artifact.threads,
+        "written": compiled.written,
         "resources": asdict(artifact.resources) if artifact.resources else None,
     }
     texts = {f"text/{name}": text for name, text in artifact.texts.items()}
@@ -293,7 +300,7 @@ def _from_entry(name: str, request: Request, entry: Mapping[str, Any]) -> Compil
         threads=about["threads"],
         resources=Resources(**resources) if resources else None,
     )
-    return CompiledKernel(name, request, artifact, entry["tile"])
+    return CompiledKernel(name, request, artifact, entry["tile"], about["written"])
 
 
 OPTION_NAMES = tuple(Options.__dataclass_fields__)

@@ -21,7 +21,7 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
 from tiledsl import cache, launch
-from tiledsl.arrays import HOST, is_array, read
+from tiledsl.arrays import HOST, is_array, is_writable, read
 from tiledsl.compile import (
     OPTION_NAMES,
     CompiledKernel,
@@ -216,6 +216,13 @@ class JITFunction:
         sizes = launch.check_grid(grid, loaded.limits)
         if sizes is None:
             return None
+        for position in loaded.compiled.written:
+            if not is_writable(objects[position]):
+                name = list(loaded.compiled.request.signature)[position]
+                raise KernelError(
+                    f"kernel `{self.name}`: argument `{name}`: expected an array that may be "
+                    "written, as the kernel stores through it, found a read-only one"
+                )
         if place != HOST and HOST in places:
             from_host = {i: objects[i] for i, where in enumerate(places) if where == HOST}
             with launch.on_device(place, packed, from_host) as copied:

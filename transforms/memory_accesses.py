@@ -268,27 +268,45 @@ class Accesses:
     def bases(self, ptr: ir.Value) -> frozenset[int] | None:
         """Give the kernel's arguments that a pointer may come from, None if that is unknown."""
         if ptr not in self._bases:
-            self._bases[ptr] = self._trace(ptr)
+            self._bases[ptr] = pointer_bases(ptr, self.kernel)
         return self._bases[ptr]
 
-    def _trace(self, ptr: ir.Value) -> frozenset[int] | None:
-        found: set[int] = set()
-        seen: set[ir.Value] = set()
-        stack = [ptr]
-        while stack:
-            value = stack.pop()
-            if value in seen:
-                continue
-            seen.add(value)
-            owner = value.owner
-            if isinstance(owner, ir.Block) and owner.owner.operation == self.kernel.operation:
-                found.add(ir.BlockArgument(value).arg_number)
-                continue
-            sources = pointer_sources(value)
-            if not sources:
-                return None
-            stack += sources
-        return frozenset(found)
+
+def pointer_bases(ptr: ir.Value, kernel: ir.OpView) -> frozenset[int] | None:
+    """Give the kernel's arguments that a pointer may come from, None if that is unknown."""
+    found: set[int] = set()
+    seen: set[ir.Value] = set()
+    stack = [ptr]
+    while stack:
+        value = stack.pop()
+        if value in seen:
+            continue
+        seen.add(value)
+        owner = value.owner
+        if isinstance(owner, ir.Block) and owner.owner.operation == kernel.operation:
+            found.add(ir.BlockArgument(value).arg_number)
+            continue
+        sources = pointer_sources(value)
+        if not sources:
+            return None
+        stack += sources
+    return frozenset(found)
+
+
+def written_arguments(kernel: ir.OpView) -> list[int]:
+    """Give the arguments that a kernel may write through, as far as its pointers can be traced."""
+    written: set[int] = set()
+
+    def note(op: ir.Operation) -> ir.WalkResult:
+        match op.opview:
+            case tile.StoreOp() | tile.AtomicRmwOp() | tile.AtomicCasOp() as write:
+                written.update(pointer_bases(write.ptr, kernel) or ())
+            case _:
+                pass
+        return ir.WalkResult.ADVANCE
+
+    kernel.operation.walk(note, ir.WalkOrder.PRE_ORDER)
+    return sorted(written)
 
 
 def pointer_sources(value: ir.Value) -> list[ir.Value]:

@@ -260,3 +260,35 @@ def test_torch_tensors_on_the_cpu(place: str) -> None:
 
     kernel[1,](x, out, N=16)
     assert out.tolist() == [2.0 * i for i in range(16)]
+
+
+@tile.jit
+def copy_walking(x, out, n):
+    """Copy by pointers that a loop carries, so that which argument is written takes tracing."""
+    for _ in range(n):
+        tile.store(out, tile.load(x))
+        x += 1
+        out += 1
+
+
+@tile.jit
+def add_atomically(x, out):
+    tile.atomic_add(out, tile.load(x))
+
+
+@pytest.mark.parametrize(("kernel", "more"), [(copy_walking, (4,)), (add_atomically, ())])
+def test_a_read_only_array_may_be_read_and_not_written(
+    kernel: tile.JITFunction, more: tuple[int, ...]
+) -> None:
+    x, out = np.ones(4, np.float32), np.zeros(4, np.float32)
+    x.flags.writeable = False
+    kernel[(1,)](x, out, *more)
+    assert out[0] == 1
+    for _ in range(2):  # compiled and cached
+        with pytest.raises(tile.KernelError) as raised:
+            kernel[(1,)](out, x, *more)
+        assert str(raised.value) == (
+            f"kernel `{kernel.name}`: argument `out`: expected an array that may be written, "
+            "as the kernel stores through it, found a read-only one"
+        )
+    assert x[0] == 1
