@@ -282,6 +282,23 @@ def test_an_impossible_number_of_warps_is_refused(place: str, warps: object) -> 
     assert is_poison(out)
 
 
+@pytest.mark.parametrize("chip", ["sm_80", "sm_120", "gfx942", "gfx1100"])
+def test_a_tile_that_cannot_fit_says_bytes_wanted_and_available(chip: str) -> None:  # K110
+    signature: dict[str, str] = dict.fromkeys(("a", "b", "c"), "*fp32:16")
+
+    @tile.jit
+    def product(a, b, c, N: tile.constexpr, K: tile.constexpr):
+        i, k = tile.arange(0, N), tile.arange(0, K)
+        x = tile.load(a + i[:, None] * K + k[None, :])
+        y = tile.load(b + k[:, None] * N + i[None, :])
+        tile.store(c + i[:, None] * N + i[None, :], tile.dot(x, y))
+
+    sizes = {"N": 64, "K": 32}
+    assert tile.compile(product, signature, sizes, target=chip).resources.shared_bytes > 0
+    with pytest.raises(tile.KernelError, match=r"\d+ .*bytes.*\d+"):
+        tile.compile(product, signature, {"N": 64, "K": 2048}, target=chip)
+
+
 def other_without_mask(x, n):
     tile.load(x, other=1.0)
 

@@ -486,6 +486,25 @@ def test_random_floats_are_below_one_and_streams_agree(place: str) -> None:  # K
     assert (streams[0] == philox(7, 1000)).all()
 
 
+def test_normal_numbers_are_normal(place: str) -> None:
+    @tile.jit
+    def draw(seed, out, BLOCK: tile.constexpr):
+        i = tile.program_id(0) * BLOCK + tile.arange(0, BLOCK)
+        parts = (tile.randn(seed, i), *tile.randn4x(seed, i), *tile.rand4x(seed + 1, i))
+        for row, part in enumerate(parts):
+            tile.store(out + (row * tile.num_programs(0) * BLOCK + i), part)
+
+    n = 64 * 1024
+    out = poisoned(9 * n, tile.float32)
+    draw[64,](3, out, BLOCK=1024)
+    rows = out[: 9 * n].reshape(9, n).astype(np.float64)
+    assert (rows[0] == rows[1]).all()
+    assert np.abs(rows[1:5].mean(1)).max() < 0.02
+    assert np.abs(rows[1:5].std(1) - 1).max() < 0.02
+    assert np.abs(rows[1:5] > 3).mean() < 0.003
+    assert np.abs(np.corrcoef(rows[1:]) - np.eye(8)).max() < 0.03
+
+
 def philox(seed: int, count: int) -> np.ndarray:
     """Return the first word of Philox 4x32-10 of each counter, written down from the paper."""
     c = [np.arange(count, dtype=np.uint64)] + [np.zeros(count, np.uint64) for _ in range(3)]

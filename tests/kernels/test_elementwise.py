@@ -187,6 +187,53 @@ def test_fma_rounds_once(place: str, dtype: DType) -> None:
         check(out, cast(exact, dtype), f"fma of {dtype}")
 
 
+@pytest.mark.parametrize("dtype", [tile.float32, tile.float64], ids=str)
+def test_floats_divide_down_as_numpys(place: str, dtype: DType) -> None:
+    table: Named = {
+        "//": (operator.floordiv, np.floor_divide),
+        "%": (operator.mod, np.remainder),
+    }
+    rng = np.random.default_rng(30)
+    x = (rng.standard_normal(1000) * 100).astype(dtype.numpy)
+    y = (rng.standard_normal(1000) * 3).astype(dtype.numpy)
+    x[:100], y[:100] = np.rint(x[:100]), 2
+    y[100:110], x[105:115], y[112:] = 0, np.inf, np.abs(y[112:])
+    x[120], y[121], y[122] = np.nan, np.nan, np.inf
+    run_binary(x, y, table, dtype)
+
+
+@pytest.mark.parametrize("dtype", [*INTEGERS, *FLOATS], ids=str)
+def test_integer_powers_multiply(place: str, dtype: DType) -> None:
+    x = np.array([0, 1, 2, 3, 5], dtype.numpy)
+    table: Named = {
+        f"**{n}": (lambda x, n=n: x**n, lambda x, n=n: (x.astype(np.float64) ** n).astype(x.dtype))
+        for n in (0, 1, 2, 3)
+    }
+    run_unary(x, table, dtype)
+
+
+@pytest.mark.parametrize("dtype", [tile.uint32, tile.uint64, tile.int32], ids=str)
+def test_high_halves_of_products(place: str, dtype: DType) -> None:
+    bits = dtype.primitive_bitwidth
+
+    def high(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        mask = 2**bits - 1
+        pairs = zip(x.tolist(), y.tolist(), strict=True)
+        products = [(a & mask) * (b & mask) >> bits for a, b in pairs]
+        return np.array(products, f"u{bits // 8}").view(dtype.numpy)
+
+    x, y = sample(dtype, 1000, 31), sample(dtype, 1000, 32)
+    run_binary(x, y, {"umulhi": (tile.umulhi, high)}, dtype)
+
+
+def test_division_rounds_right_even_in_fast_math(place: str) -> None:
+    x, y = sample(tile.float32, 1000, 33), sample(tile.float32, 1000, 34)
+    out = poisoned(1000, tile.float32)
+    map_binary[4,](x, y, out, 1000, OPS=(tile.div_rn,), BLOCK=BLOCK, fast_math=True)
+    with np.errstate(all="ignore"):
+        check(out, x / y, "div_rn")
+
+
 # --- bits ----------------------------------------------------------------------------------------
 
 

@@ -44,12 +44,17 @@ FUNCTIONS: dict[str, Callable] = {
     "erf": wide_erf,
     "sigmoid": wide_sigmoid,
     "rsqrt": lambda x: 1 / np.sqrt(x),
+    "expm1": np.expm1,
+    "log1p": np.log1p,
+    "log10": np.log10,
 }
 EXACT: dict[str, Callable] = {
     "sqrt": np.sqrt,
     "floor": np.floor,
     "ceil": np.ceil,
     "abs": np.abs,
+    "trunc": np.trunc,
+    "rint": np.rint,
 }
 
 

@@ -251,6 +251,22 @@ def test_grids_of_three_dimensions(place: str) -> None:
         check(out, total.astype(np.int32), f"{grid}")
 
 
+def test_swizzled_programs_take_every_block_once(place: str) -> None:
+    @tile.jit
+    def kernel(out, rows, columns, GROUP: tile.constexpr):
+        i, j = tile.swizzle2d(tile.program_id(0), tile.program_id(1), rows, columns, GROUP)
+        number = tile.program_id(0) * columns + tile.program_id(1)
+        tile.store(out + i * columns + j, number)
+
+    out = poisoned(16, tile.int32)
+    kernel[4, 4](out, 4, 4, GROUP=2)
+    expected = [0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15]
+    check(out, np.array(expected, np.int32), "groups of two rows")
+    out = poisoned(35, tile.int32)
+    kernel[5, 7](out, 5, 7, GROUP=3)
+    assert sorted(out[:35].tolist()) == list(range(35))
+
+
 def test_an_empty_grid_launches_nothing(place: str) -> None:
     out = poisoned(8, tile.int32)
     assert copy[(0,)](np.zeros(8, np.int32), out, 8, BLOCK=8) is None

@@ -213,6 +213,23 @@ def test_methods_are_the_functions(place: str) -> None:
     check(out, np.array(expected, np.float32), "methods")
 
 
+def test_bitwise_reductions_and_softmax(warps: int) -> None:
+    @tile.jit
+    def kernel(x, y, out, soft, N: tile.constexpr):
+        i = tile.arange(0, N)
+        value = tile.load(x + i)
+        tile.store(out, tile.xor_sum(value, 0))
+        tile.store(out + 1, tile.reduce_or(value, 0))
+        tile.store(soft + i, tile.softmax(tile.load(y + i)))
+
+    x, y = sample(tile.uint32, 256, 5), ordinary(tile.float32, 256, 6, 4)
+    out, soft = poisoned(2, tile.uint32), poisoned(256, tile.float32)
+    kernel[1,](x, y, out, soft, N=256, num_warps=warps)
+    check(out, np.array([np.bitwise_xor.reduce(x), np.bitwise_or.reduce(x)]), "bits")
+    powers = np.exp(y.astype(np.float64) - y.max())
+    np.testing.assert_allclose(soft[:256], powers / powers.sum(), rtol=1e-5)
+
+
 def test_half_precision_sums_accumulate_in_float32(warps: int) -> None:
     for dtype in (tile.float16, tile.bfloat16):
         x = np.full((1, 1024), 0.001).astype(dtype.numpy)
