@@ -98,8 +98,19 @@ class DriverLibrary:
             try:
                 return ctypes.CDLL(name)
             except OSError as error:
-                reasons.append(str(error))
-        raise KernelError(f"{self._title} was not found ({'; '.join(reasons)})")
+                if chosen or not _is_absent(name, str(error)):
+                    reasons.append(str(error))
+        why = f" ({'; '.join(reasons)})" if reasons else ""
+        raise KernelError(f"{self._title} was not found{why}")
+
+
+def _is_absent(name: str, words: str) -> bool:
+    """Return whether the loader says no more than that a library is not installed.
+
+    Another reason, as a damaged file or a missing library that it needs, is worth reading.
+    """
+    linux = f"{name}: cannot open shared object file: No such file"
+    return words.startswith((linux, f"dlopen({name}, ")) and "no such file" in words.lower()
 
 
 class LaunchBuffer:

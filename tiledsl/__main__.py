@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import ast
 import importlib.util
+import os
 import sys
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
@@ -22,6 +23,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from tiledsl import cache
 from tiledsl.compile import CompiledKernel, make_options
 from tiledsl.dialects.diagnostics import CompilerBug, KernelError
 from tiledsl.jit import JITFunction
@@ -110,6 +112,18 @@ def _info(_: argparse.Namespace) -> None:
             devices = f"none: {error.message}"
         targets.add_row(name, " ".join(owner.chips()), devices)
     _OUT.print(targets)
+    _OUT.print(f"compiled kernels: {_cache_words()}")
+
+
+def _cache_words() -> str:
+    """Say where compiled kernels are kept, and why none are where that is so."""
+    where = cache.folder()
+    if where is None:
+        return "not kept (TILEDSL_CACHE=0, or no home folder)"
+    nearest = next(path for path in (where, *where.absolute().parents) if path.exists())
+    if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
+        return f"not kept: {where} cannot be written; TILEDSL_CACHE_DIR names another folder"
+    return f"kept in {where}"
 
 
 def _load(spec: str) -> JITFunction:
@@ -174,11 +188,20 @@ def _compile(options: argparse.Namespace) -> None:
     except KeyError as error:
         raise KernelError(str(error.args[0])) from None
     if options.output:
-        Path(options.output).write_bytes(text.encode() if isinstance(text, str) else text)
+        _write(Path(options.output), text.encode() if isinstance(text, str) else text)
     elif isinstance(text, str):
         print(text)
     else:
         sys.stdout.buffer.write(text)
+
+
+def _write(path: Path, data: bytes) -> None:
+    try:
+        path.write_bytes(data)
+    except OSError as error:
+        raise KernelError(
+            f"--output: expected a file that can be written, found {str(path)!r}: {error.strerror}"
+        ) from None
 
 
 def _print_times(compiled: CompiledKernel) -> None:
@@ -212,9 +235,8 @@ def _opt(options: argparse.Namespace) -> None:
             )
     if options.file != "-" and not Path(options.file).is_file():
         raise KernelError(f"expected a file of MLIR text, found {options.file!r}")
-    text = sys.stdin.read() if options.file == "-" else Path(options.file).read_text()
     try:
-        module = parse(text)
+        module = parse(sys.stdin.read() if options.file == "-" else Path(options.file).read_text())
     except Exception as error:
         raise KernelError(f"{options.file}: {error}") from None
     run.run(module, [steps[name] for name in options.passes])

@@ -5,14 +5,12 @@ takes it on a miss of the caches, `tile.compile` takes it ahead of time. What is
 `tile` IR and the code; the levels between are made anew when somebody looks at them, so that
 looking costs nothing to those who do not.
 
-TILEDSL_DUMP=folder writes the IR after every pass of every compilation into a numbered file.
+TILEDSL_DUMP=folder writes the IR after every pass of every compilation: see `dump`.
 """
 
 from __future__ import annotations
 
-import itertools
 import json
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -20,7 +18,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tiledsl import cache
+from tiledsl import cache, dump
 from tiledsl.dialects.diagnostics import CompilerBug, KernelError
 from tiledsl.specialize import ArgType
 from tiledsl.targets.driver import Resources
@@ -190,17 +188,17 @@ def compile_kernel(
         KernelError: The kernel is wrong, or does not fit the chip.
         CompilerBug: The compiler is.
     """
-    dumping = os.environ.get("TILEDSL_DUMP")
-    if cache_key is not None and not dumping and (entry := cache.load(cache_key)) is not None:
+    folder = dump.requested()
+    if cache_key is not None and folder is None and (entry := cache.load(cache_key)) is not None:
         return _from_entry(name, request, entry)
-    compiled = _compile(name, trace, request, Path(dumping) if dumping else None)
+    compiled = _compile(name, trace, request, folder)
     if cache_key is not None:
         cache.store(cache_key, _to_entry(compiled))
     return compiled
 
 
 def _compile(
-    name: str, trace: Callable[[Request], ir.Module], request: Request, dump: Path | None
+    name: str, trace: Callable[[Request], ir.Module], request: Request, folder: Path | None
 ) -> CompiledKernel:
     start = time.perf_counter()
     owner, chip = find(request.chip)
@@ -211,7 +209,7 @@ def _compile(
 
     timings = run.Timings([("load the compiler", time.perf_counter() - start)])
     observers: list[Observer] = [timings]
-    dumper = _Dumper(dump, f"{name}-{chip}") if dump is not None else None
+    dumper = dump.Dumper(folder, f"{name}-{chip}") if folder is not None else None
     with lock:
         start = time.perf_counter()
         module = trace(request)
@@ -237,32 +235,6 @@ def _assemble(owner: Target, module: ir.Module, chip: str, options: Options) -> 
         raise
     except Exception as error:
         raise CompilerBug(f"in assemble: {type(error).__name__}: {error}") from error
-
-
-class _Dumper:
-    """An observer that writes what it sees into a new folder, one numbered file a pass."""
-
-    def __init__(self, root: Path, stem: str) -> None:
-        for number in itertools.count():
-            self._folder = root / f"{number:03}-{stem}"
-            try:
-                self._folder.mkdir(parents=True)
-                break
-            except FileExistsError:
-                continue
-        self._count = 0
-
-    def __call__(self, name: str, module: ir.Module, seconds: float) -> None:
-        self._write(f"{name}.mlir", str(module).encode())
-
-    def write_texts(self, texts: Mapping[str, str | bytes]) -> None:
-        """Write what the assembler made."""
-        for name, text in texts.items():
-            self._write(f"code.{name}", text.encode() if isinstance(text, str) else text)
-
-    def _write(self, name: str, data: bytes) -> None:
-        (self._folder / f"{self._count:02}-{name}").write_bytes(data)
-        self._count += 1
 
 
 def _to_entry(compiled: CompiledKernel) -> dict[str, str | bytes]:

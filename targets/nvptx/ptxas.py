@@ -13,6 +13,7 @@ import shlex
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -122,18 +123,40 @@ def assemble(
             "ptxas was not found",
             hint=f"install nvidia-cuda-nvcc, or set {OVERRIDE} to the program",
         )
-    with tempfile.TemporaryDirectory(prefix="tiledsl-") as folder:
-        source, output = Path(folder, "kernel.ptx"), Path(folder, "kernel.cubin")
-        source.write_text(ptx)
-        command = [str(program), "-O3", "-v", "--gpu-name", chip.name]
-        if max_registers is not None:
-            command += ["--maxrregcount", str(max_registers)]
-        command += [*shlex.split(options), "--output-file", str(output), str(source)]
-        ran = subprocess.run(command, capture_output=True, text=True, check=False)
-        log = ran.stdout + ran.stderr
-        if ran.returncode != 0 or not output.exists():
-            raise _refusal(log.replace(str(source), "kernel.ptx"), ptx, chip, program, options)
-        return Assembled(output.read_bytes(), parse_resources(log), log)
+    chosen = ["--gpu-name", chip.name]
+    if max_registers is not None:
+        chosen += ["--maxrregcount", str(max_registers)]
+    cubin, log = _run(program, [*chosen, *_split(options)], ptx)
+    if cubin is None:
+        raise _refusal(log, ptx, chip, program, options)
+    return Assembled(cubin, parse_resources(log), log)
+
+
+def _split(options: str) -> list[str]:
+    try:
+        return shlex.split(options)
+    except ValueError as error:
+        raise KernelError(
+            f"ptxas_options: expected options quoted as for a shell, found {options!r}: {error}"
+        ) from None
+
+
+def _run(program: Path, options: Sequence[str], ptx: str) -> tuple[bytes | None, str]:
+    """Return the machine code, None if the program refuses the text, and what it printed."""
+    try:
+        with tempfile.TemporaryDirectory(prefix="tiledsl-") as folder:
+            source, output = Path(folder, "kernel.ptx"), Path(folder, "kernel.cubin")
+            source.write_text(ptx)
+            command = [program, "-O3", "-v", *options, "--output-file", output, source]
+            ran = subprocess.run(command, capture_output=True, text=True, check=False)
+            log = (ran.stdout + ran.stderr).replace(str(source), "kernel.ptx")
+            made = ran.returncode == 0 and output.exists()
+            return output.read_bytes() if made else None, log
+    except OSError as error:
+        raise KernelError(
+            f"{program} could not be run on a temporary file: {error}",
+            hint="TMPDIR names another folder for temporary files",
+        ) from error
 
 
 def _refusal(

@@ -83,6 +83,16 @@ def test_a_dump_has_a_file_for_every_stage(tmp_path: Path, monkeypatch: pytest.M
     assert sum(name.endswith(".mlir") for name in files) == 1 + len(steps)
 
 
+def test_a_dump_that_cannot_be_written_is_said_before_compiling(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "file"
+    file.write_text("")
+    monkeypatch.setenv("TILEDSL_DUMP", str(file))
+    with pytest.raises(KernelError, match="TILEDSL_DUMP: expected a folder that can be written"):
+        tile.compile(double, SIGNATURE, {"BLOCK": 16}, "sm_89")
+
+
 @pytest.mark.parametrize(
     ("signature", "constexprs", "chip", "message"),
     [

@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 
 from tiledsl.__main__ import main
+from tiledsl.dialects.diagnostics import KernelError
+from tiledsl.targets.target import target
 
 ADD = str(Path(__file__).parents[2] / "examples" / "ex01_vector_add.py") + ":add"
 COMPILE = [
@@ -23,6 +25,41 @@ def test_info_lists_versions_and_targets(capsys: pytest.CaptureFixture[str]) -> 
     assert main(["info"]) == 0
     out = capsys.readouterr().out
     assert all(word in out for word in ("llvmlite", "sm_90a", "gfx942", "host"))
+
+
+def test_info_says_in_a_few_words_why_there_is_no_device(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def absent() -> None:
+        raise KernelError("the driver was not found")
+
+    monkeypatch.setattr(target("nvptx"), "driver", absent)
+    assert main(["info"]) == 0
+    assert "none: the driver was not found" in capsys.readouterr().out.replace("\n", " ")
+
+
+def test_info_says_where_compiled_kernels_are_kept(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert main(["info"]) == 0
+    assert f"compiled kernels: kept in {tmp_path / 'cache'}\n" in capsys.readouterr().out
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("TILEDSL_CACHE_DIR", str(tmp_path / "file"))
+    assert main(["info"]) == 0
+    assert "compiled kernels: not kept: " in capsys.readouterr().out
+    monkeypatch.setenv("TILEDSL_CACHE", "0")
+    assert main(["info"]) == 0
+    assert "compiled kernels: not kept (TILEDSL_CACHE=0" in capsys.readouterr().out
+
+
+def test_an_output_that_cannot_be_written_is_the_authors_mistake(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert main([*COMPILE, "--target", "sm_80", "-o", str(tmp_path)]) == 1
+    assert capsys.readouterr().err == (
+        f"KernelError: --output: expected a file that can be written, found {str(tmp_path)!r}: "
+        "Is a directory\n"
+    )
 
 
 def test_compile_prints_a_level(capsys: pytest.CaptureFixture[str]) -> None:

@@ -304,7 +304,7 @@ def test_a_machine_without_the_driver_is_a_kernel_error_at_the_first_call():
     absent = CudaDriver(cuda_library("libnosuchcuda.so.1"))
     with pytest.raises(KernelError) as error:
         absent.devices()
-    assert str(error.value).startswith("the NVIDIA driver was not found (libnosuchcuda.so.1: ")
+    assert str(error.value) == "the NVIDIA driver was not found"
 
 
 def test_the_environment_can_name_the_library(monkeypatch: pytest.MonkeyPatch):

@@ -115,6 +115,20 @@ def test_without_ptxas_there_is_none_and_assembling_says_how_to_get_it(bare: pyt
     )
 
 
+def test_options_that_no_shell_would_take_are_the_users_error(tmp_path: Path):
+    with pytest.raises(KernelError, match=r"ptxas_options: .*No closing quotation"):
+        assemble(ptx(""), chip("sm_80"), options='"-O1', ptxas=program(tmp_path))
+
+
+def test_a_temporary_folder_that_cannot_be_used_is_the_users_error(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    monkeypatch.setattr(module.tempfile, "tempdir", str(tmp_path / "nowhere"))
+    with pytest.raises(KernelError, match="could not be run on a temporary file") as error:
+        assemble(ptx(""), chip("sm_80"), ptxas=program(tmp_path))
+    assert error.value.hint == "TMPDIR names another folder for temporary files"
+
+
 def test_ptxas_is_looked_for_in_order(bare: pytest.MonkeyPatch, tmp_path: Path):
     packaged = program(tmp_path / "site" / "nvidia" / "cu13" / "bin")
     bare.setattr(module, "_in_python_packages", lambda: [packaged])
