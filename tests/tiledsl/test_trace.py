@@ -97,6 +97,43 @@ def test_every_op_carries_its_expression() -> None:
     assert add.location.is_a_callsite()
 
 
+def test_a_call_over_several_lines_begins_where_its_function_is_named() -> None:
+    module = traced(
+        """
+        def kernel(x, n):
+            offsets = tile.arange(0, 16)
+            y = tile.load(
+                x + offsets,
+                mask=(
+                    offsets
+                    < n
+                ),
+            )
+            z = (
+                y
+                .to(tile.float32)
+                .to(
+                    tile.float16
+                )
+            )
+            tile.store(
+                x + offsets,
+                z.to(tile.float32),
+            )
+        """,
+        {"x": "*fp32:16", "n": "i32"},
+    )
+    places: dict[str, list[tuple[int, int, int]]] = {}
+    for op in contracts.operations(module.operation):
+        span = Span.of(op.location)
+        assert span is not None
+        places.setdefault(op.operation.name, []).append((span.line, span.column, span.end_line))
+    assert places["tile.load"] == [(4, 9, 10)]
+    assert places["arith.cmpi"] == [(7, 13, 8)]
+    assert places["tile.cast"] == [(14, 10, 16)]
+    assert places["tile.store"] == [(18, 5, 21)]
+
+
 def test_columns_count_characters_not_bytes() -> None:
     source = """
         def kernel(x, n):

@@ -53,16 +53,26 @@ def rewrite_lambda(node: ast.Lambda) -> None:
 
 
 def _hook(name: str, *args: ast.expr, at: ast.AST) -> ast.Call:
-    called = ast.Attribute(ast.Name(HOOKS, ast.Load()), name, ast.Load())
-    made = ast.Call(called, list(args), keywords=[])
+    made = ast.Call(_attribute(HOOKS, name, at), list(args), keywords=[])
     located(made, at)
     return made
 
 
 def _method(site: str, name: str, *args: ast.expr, at: ast.AST) -> ast.Call:
-    called = ast.Attribute(ast.Name(site, ast.Load()), name, ast.Load())
-    made = ast.Call(called, list(args), keywords=[])
+    made = ast.Call(_attribute(site, name, at), list(args), keywords=[])
     located(made, at)
+    return made
+
+
+def _attribute(variable: str, name: str, at: ast.AST) -> ast.Attribute:
+    """Return `variable.name` at the very beginning of `at`.
+
+    Python takes a call of an attribute for one that begins on the attribute's last line.
+    """
+    made = ast.Attribute(ast.Name(variable, ast.Load()), name, ast.Load())
+    ast.copy_location(made, at)
+    made.end_lineno, made.end_col_offset = made.lineno, made.col_offset
+    located(made, made)
     return made
 
 
@@ -334,12 +344,14 @@ class _Rewriter(ast.NodeTransformer):
             self.generic_visit(node)
             return node
         called = self.visit(node.func)
-        hook = ast.Attribute(ast.Name(HOOKS, ast.Load()), "call", ast.Load())
+        if isinstance(node.func, ast.Attribute) and node.func.end_lineno != node.lineno:
+            # A method called on a later line than its object: the call is where its name is.
+            node.lineno = node.func.end_lineno or node.lineno
+            node.col_offset = max(0, (node.func.end_col_offset or 0) - len(node.func.attr.encode()))
         node.args = [called, *(self.visit(a) for a in node.args)]
         for keyword in node.keywords:
             keyword.value = self.visit(keyword.value)
-        node.func = hook
-        located(node, node)
+        node.func = _attribute(HOOKS, "call", node)
         return node
 
     def visit_Lambda(self, node: ast.Lambda) -> ast.expr:
