@@ -1,0 +1,47 @@
+"""Which access happened before which: one vector clock a warp, joined at synchronization.
+
+Each warp counts time for itself, and knows how far it has seen the other warps of its block. What
+a warp did at time t of its own is ordered before another warp's access if that warp has seen t.
+Barriers of every kind come down to two acts: `release` (make what I did so far known under some
+name, and begin a new time) and `acquire` (learn what was released). All warps are flat numbers.
+
+Accesses of one warp count as ordered by its own program. (NVIDIA's threads of one warp could
+differ where they diverged; the text that we run synchronizes them at `bar.warp.sync` or meets at
+a collective, and no such race is looked for here.)
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+Warps = NDArray[np.intp]
+Clock = NDArray[np.uint32]
+"""(..., warps a block): how far each warp of the block is known."""
+
+
+class Clocks:
+    """The clocks of a cohort's warps."""
+
+    def __init__(self, blocks: int, warps: int) -> None:
+        self.warps = warps
+        self.seen: Clock = np.zeros((blocks * warps, warps), np.uint32)
+        """What each flat warp has seen of each warp of its block; of itself: its own time."""
+        self._every = np.arange(blocks * warps)
+        self.rank = self._every % warps
+        """Each flat warp's number in its block."""
+        self.seen[self._every, self.rank] = 1
+
+    def now(self, warp: Warps) -> Clock:
+        """Return each warp's own time."""
+        return self.seen[warp, self.rank[warp]]
+
+    def release(self, warp: Warps) -> Clock:
+        """Return what each of the (distinct) warps knows, (n, warps), and begin a new time for it."""
+        known = self.seen[warp]
+        self.seen[warp, self.rank[warp]] += 1
+        return known
+
+    def acquire(self, warp: Warps, known: Clock) -> None:
+        """Let each of the (distinct) warps learn what was released, (n, warps)."""
+        self.seen[warp] = np.maximum(self.seen[warp], known)

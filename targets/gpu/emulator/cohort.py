@@ -1,0 +1,111 @@
+"""The thread blocks that one process executes together, and what they share.
+
+A thread has a *flat* number in its cohort: block in the cohort x threads a block + thread in the
+block. Warps (waves) are numbered likewise. Both machines index their registers by flat threads, so
+everything that they hand to memory, counters and findings is a flat number.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tiledsl.targets.driver import Grid
+from tiledsl.targets.gpu.emulator.counters import Counters
+from tiledsl.targets.gpu.emulator.findings import Finding, Findings, Kind
+from tiledsl.targets.gpu.emulator.memory import GlobalMemory
+from tiledsl.targets.gpu.emulator.program import Instruction
+
+Lanes = NDArray[np.intp]
+"""Flat threads."""
+Mask = NDArray[np.bool_]
+
+
+class Mode(Enum):
+    """When an asynchronous operation takes effect.
+
+    EAGER: at once. LAZY: as late as the kernel's waits allow, so that what a wait should have
+    waited for is not there without it.
+    """
+
+    EAGER = "eager"
+    LAZY = "lazy"
+
+
+@dataclass
+class Cohort:
+    """Some blocks of one launch.
+
+    Attributes:
+        grid: The launch's programs along x, y and z.
+        programs: The program ids of the blocks here, (blocks, 3), x first.
+        threads: Threads a block.
+        warp_size: Threads a warp (wave).
+        arguments: The packed arguments.
+        shared_bytes: Dynamic shared memory a block.
+        memory: The device's memory.
+        findings: Where faults go.
+        counters: Where costs go; None where nobody asked for a report.
+        mode: When asynchronous operations take effect.
+    """
+
+    grid: Grid
+    programs: NDArray[np.int64]
+    threads: int
+    warp_size: int
+    arguments: bytes
+    shared_bytes: int
+    memory: GlobalMemory
+    findings: Findings
+    counters: Counters | None = None
+    mode: Mode = Mode.EAGER
+    block_of: Lanes = field(init=False)
+    """Block in the cohort of each flat thread."""
+    warp_of: Lanes = field(init=False)
+    """Flat warp of each flat thread."""
+
+    def __post_init__(self) -> None:
+        every = np.arange(self.blocks * self.threads)
+        self.block_of = every // self.threads
+        self.warp_of = self.block_of * self.warps + every % self.threads // self.warp_size
+
+    @property
+    def blocks(self) -> int:
+        """Blocks in the cohort."""
+        return len(self.programs)
+
+    @property
+    def warps(self) -> int:
+        """Warps a block."""
+        return -(-self.threads // self.warp_size)
+
+    def report(
+        self, kind: Kind, instruction: Instruction, message: str, thread: int, times: int = 1
+    ) -> None:
+        """File a finding that flat thread `thread` was the first to make."""
+        block = self.block_of[thread]
+        x, y, z = (int(one) for one in self.programs[block])
+        inside = int(thread - block * self.threads)
+        self.findings.add(Finding(kind, message, instruction, (x, y, z), inside, times))
+
+
+class Access:
+    """One execution of one memory instruction: who to blame for what goes wrong in it."""
+
+    __slots__ = ("cohort", "instruction", "lanes")
+
+    def __init__(self, cohort: Cohort, instruction: Instruction, lanes: Lanes) -> None:
+        self.cohort = cohort
+        self.instruction = instruction
+        self.lanes = lanes
+        """The flat thread of each element of the arrays that go with this access."""
+
+    def report(self, kind: Kind, bad: Mask, message: Any) -> None:
+        """File a finding for the lanes in `bad`; `message` is called with the first's position."""
+        at = int(np.flatnonzero(bad)[0])
+        times = int(np.count_nonzero(bad))
+        self.cohort.report(kind, self.instruction, message(at), int(self.lanes[at]), times)

@@ -1,0 +1,104 @@
+"""What an emulated kernel did wrong, each kind of fault once an instruction.
+
+A finding is filed under its kind and the instruction that did it, with the first place (block and
+thread) where it happened and how often in all; the run goes on where it can (a lane that reads out
+of bounds reads 0, one that writes there writes nothing), so that one run shows every fault. At the
+end the launch raises a `KernelError` for them, or warns (`Findings.raise_or_warn`).
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from tiledsl.dialects.diagnostics import KernelError
+from tiledsl.targets.gpu.emulator.program import Instruction
+
+
+class Kind(Enum):
+    """The kinds of fault."""
+
+    OUT_OF_BOUNDS = "out-of-bounds access"
+    UNINITIALIZED = "read of memory that nothing wrote"
+    RACE = "data race on shared memory"
+    MISSING_WAIT = "missing wait"
+    MISALIGNED = "misaligned access"
+    DEADLOCK = "deadlock"
+    DIVERGENT_BARRIER = "divergent barrier"
+    ASSERTION = "failed device_assert"
+    UNDEFINED = "undefined behaviour"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One kind of fault of one instruction.
+
+    Attributes:
+        kind: What is wrong.
+        message: What happened the first time, in full.
+        instruction: The instruction that did it.
+        block: The program ids of the first block where it happened.
+        thread: The first thread of that block, or None where it concerns them all.
+        times: How many lanes did it, in all.
+    """
+
+    kind: Kind
+    message: str
+    instruction: Instruction
+    block: tuple[int, int, int] | None = None
+    thread: int | None = None
+    times: int = 1
+
+    def __str__(self) -> str:
+        source = self.instruction.source
+        where = f"{source.file}:{source.line}: " if source is not None else ""
+        place = "" if self.block is None else f" in program {self.block}"
+        if self.thread is not None:
+            place += f", thread {self.thread}"
+        often = f" ({self.times} times)" if self.times > 1 else ""
+        return (
+            f"{where}{self.kind.value}: {self.message}{place}{often}\n    {self.instruction.text}"
+        )
+
+
+class Findings:
+    """The findings of one launch."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[Kind, int], Finding] = {}
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def add(self, finding: Finding) -> None:
+        """File a finding; one of the same kind and instruction only counts."""
+        key = finding.kind, finding.instruction.index
+        known = self._found.get(key)
+        if known is None:
+            self._found[key] = finding
+        else:
+            self._found[key] = replace(known, times=known.times + finding.times)
+
+    def all(self) -> Sequence[Finding]:
+        """Return them in the order of the program."""
+        return sorted(self._found.values(), key=lambda one: one.instruction.index)
+
+    def merge(self, others: Sequence[Finding]) -> None:
+        """Add what another process found."""
+        for finding in others:
+            self.add(finding)
+
+    def raise_or_warn(self, kernel: str, warn: bool) -> None:
+        """Raise a `KernelError` that lists them, or warn with the same text; nothing if none.
+
+        Raises:
+            KernelError: There are findings and `warn` is false.
+        """
+        if not self._found:
+            return
+        text = f"kernel `{kernel}`: " + "\n".join(str(finding) for finding in self.all())
+        if not warn:
+            raise KernelError(text)
+        warnings.warn(text, RuntimeWarning, stacklevel=2)
