@@ -1,4 +1,4 @@
-"""What the emulators of both vendors share: memory, time between warps, groups of threads, findings.
+"""What the emulators of both vendors share: memory, time between warps, groups and findings.
 
 An emulator executes the *final* text of a kernel (PTX or AMDGPU assembly), instruction by
 instruction, with NumPy. Each vendor's package decodes its text and knows its registers and

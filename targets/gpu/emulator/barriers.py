@@ -1,9 +1,9 @@
 """Barriers of a thread block: arrive, and wait until everybody has.
 
 One class serves NVIDIA's sixteen named barriers (`bar.sync`, `bar.arrive`, units are threads) and
-AMD's (`s_barrier`, and `s_barrier_signal` with `s_barrier_wait`, units are waves). A barrier of a block
-is in a *phase*; it ends when as many units as it expects have arrived. What each warp did before
-it arrived is released to all that wait for that phase.
+AMD's (`s_barrier`, and `s_barrier_signal` with `s_barrier_wait`, units are waves). A barrier of a
+block is in a *phase*; it ends when as many units as it expects have arrived. What each warp did
+before it arrived is released to all that wait for that phase.
 
 Where a barrier expects all units of its block, those that have ended count no more: `reconsider`
 is called after units end.
@@ -73,7 +73,8 @@ class Barriers:
         warps = np.unique(self._warp_of[units])
         known = self._clocks.release(warps)
         of_warp = warps // self._clocks.warps
-        np.maximum.at(self._gathering, (of_warp, barrier), known)
+        gathering = self._gathering[:, barrier]
+        np.maximum.at(gathering, of_warp, known)
         there = np.unique(blocks)
         first = self._arrived[there, barrier] == 0
         different = ~first & (self._place[there, barrier] != at)

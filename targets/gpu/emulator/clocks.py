@@ -37,7 +37,7 @@ class Clocks:
         return self.seen[warp, self.rank[warp]]
 
     def release(self, warp: Warps) -> Clock:
-        """Return what each of the (distinct) warps knows, (n, warps), and begin a new time for it."""
+        """Return what each of the (distinct) warps knows, (n, warps); its next time begins."""
         known = self.seen[warp]
         self.seen[warp, self.rank[warp]] += 1
         return known

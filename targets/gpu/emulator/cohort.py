@@ -7,9 +7,9 @@ everything that they hand to memory, counters and findings is a flat number.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -104,7 +104,7 @@ class Access:
         self.lanes = lanes
         """The flat thread of each element of the arrays that go with this access."""
 
-    def report(self, kind: Kind, bad: Mask, message: Any) -> None:
+    def report(self, kind: Kind, bad: Mask, message: Callable[[int], str]) -> None:
         """File a finding for the lanes in `bad`; `message` is called with the first's position."""
         at = int(np.flatnonzero(bad)[0])
         times = int(np.count_nonzero(bad))

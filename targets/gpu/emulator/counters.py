@@ -4,8 +4,8 @@ The machines call a `Counters` only when somebody asked for a report (`Cohort.co
 otherwise). Executions are counted by basic block and spread over its instructions at the end, so
 counting them costs nothing in the loop. All arrays are indexed by `Instruction.index`.
 
-Contract of the calls: `lanes` are the flat threads that took part, one for each element of the other
-array; only active lanes are handed in.
+Contract of the calls: `lanes` are the flat threads that took part, one for each element of the
+other array; only active lanes are handed in.
 """
 
 from __future__ import annotations

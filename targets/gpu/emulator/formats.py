@@ -1,7 +1,8 @@
 """Number formats as bits: what a register's bits mean, and the bits that a value rounds to.
 
-Decoding is exact into float64 (f64 itself into itself). Encoding rounds once, to nearest even unless
-said otherwise, from float64; fp8 comes as OCP (`f8E4M3FN`, `f8E5M2`) and as AMD's older `FNUZ` forms.
+Decoding is exact into float64 (f64 itself into itself). Encoding rounds once, to nearest even
+unless said otherwise, from float64; fp8 comes as OCP (`f8E4M3FN`, `f8E5M2`) and as AMD's older
+`FNUZ` forms.
 """
 
 from __future__ import annotations

@@ -113,7 +113,7 @@ class GlobalMemory:
         return low
 
     def free(self, address: int) -> None:
-        """Release an allocation, given its address; what is no allocation's address is a KeyError."""
+        """Release the allocation at an address; a KeyError where none begins there."""
         position = bisect_right(self._lows, address) - 1
         if position < 0 or self._lows[position] != address:
             raise KeyError(address)
@@ -207,7 +207,7 @@ class GlobalMemory:
         return self._words[size], index
 
     def update(self, access: Access, address: Addresses, size: int) -> tuple[Words, Any, Mask]:
-        """Return what an atomic needs: the words of that size, the index of each lane, which are good.
+        """Return what an atomic needs: words of that size, each lane's index, which lanes are good.
 
         The caller reads and writes `words[index[good]]`, in the order of lanes.
         """

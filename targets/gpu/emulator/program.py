@@ -7,9 +7,9 @@ the `End` of the block decides where its group goes. So nothing inside a block n
 and the loop over its steps is the whole cost of control.
 
 Invariants: a step never changes which units are in the machine's group; blocks are numbered in the
-order of the text, which the scheduler takes for the order of the program (the group that is furthest
-behind runs first); `Instruction.index` counts the kernel's instructions from 0 and is what findings
-and counters are filed under.
+order of the text, which the scheduler takes for the order of the program (the group that is
+furthest behind runs first); `Instruction.index` counts the kernel's instructions from 0 and is what
+findings and counters are filed under.
 """
 
 from __future__ import annotations

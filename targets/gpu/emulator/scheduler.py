@@ -1,10 +1,10 @@
 """Which units execute next: groups at the same place, furthest behind first.
 
-A *unit* is the smallest thing that has a program counter: a thread on NVIDIA, a wave on AMD. A group
-is a set of units at the start of the same basic block. The group at the lowest block runs until it
-diverges, waits, ends or reaches a block where others are or may come; so units that parted meet again
-where LLVM laid out the join. A group that has run `_PATIENCE` blocks while others could run lets them
-go first, so spinning on what another group has to write makes progress.
+A *unit* is the smallest thing that has a program counter: a thread on NVIDIA, a wave on AMD. A
+group is a set of units at the start of the same basic block. The group at the lowest block runs
+until it diverges, waits, ends or reaches a block where others are or may come; so units that parted
+meet again where LLVM laid out the join. A group that has run `_PATIENCE` blocks while others could
+run lets them go first, so spinning on what another group has to write makes progress.
 
 A group that cannot go on is parked with a `Wait`; parked groups are asked again whenever nothing
 else can run or something was released. If nothing can run and no wait is ready, the kernel is

@@ -1,8 +1,8 @@
 """Shared memory (LDS) of a cohort: its bytes, and what shows that an access to them is a fault.
 
 Each block has a window of `size` bytes; an address is the byte offset in the window of the lane's
-own block. The shadow is kept by *granule*: the smallest power of two that every shared access of the
-kernel is a multiple of, so that it is exact and no finer than need be.
+own block. The shadow is kept by *granule*: the smallest power of two that every shared access of
+the kernel is a multiple of, so that it is exact and no finer than need be.
 
 For each granule it holds who wrote it last and when, when each warp last read it, and how many
 asynchronous operations (`begin_copy`, `begin_read`) are under way on it. An access is a race where
@@ -202,7 +202,7 @@ class SharedMemory:
             self._report_copy(access, busy, "write")
 
     def _note_atomic(self, access: Access, granules: Granules) -> None:
-        """Check an atomic against plain accesses; it leaves the granule written at time 0 (known)."""
+        """Check an atomic against plain accesses."""
         warp = self._cohort.warp_of[access.lanes]
         fresh = self._writer[granules] == _NOBODY
         if fresh.any():
@@ -279,7 +279,7 @@ class SharedMemory:
         return (int(granules[0]) << self._shift) % self._stride
 
     def _report_race(
-        self, access: Access, race: NDArray[np.bool_], granules: Granules, verb: str, other: str
+        self, access: Access, race: Any, granules: Granules, verb: str, other: str
     ) -> None:
         def message(at: int) -> str:
             granule = int(granules[at][race[at]][0])
@@ -295,7 +295,7 @@ class SharedMemory:
 
         access.report(Kind.RACE, race.any(1), message)
 
-    def _report_copy(self, access: Access, busy: NDArray[np.bool_], verb: str) -> None:
+    def _report_copy(self, access: Access, busy: Any, verb: str) -> None:
         access.report(
             Kind.MISSING_WAIT,
             busy.any(1),
