@@ -1,0 +1,74 @@
+"""Run a kernel's PTX on the CPU with NumPy: see `gpu.emulator` for how, and `decode` for what.
+
+In the order of the work: `text` takes the PTX apart, `variables` places what it declares, `decode`
+turns instructions into steps by way of the families' tables (`moves`, `integer`, `floats`, ...),
+and `machine` executes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tiledsl.dialects.diagnostics import CompilerBug
+from tiledsl.targets.gpu.emulator.cohort import Cohort
+from tiledsl.targets.gpu.emulator.counters import Rules
+from tiledsl.targets.gpu.emulator.memory import GlobalMemory
+from tiledsl.targets.gpu.emulator.program import BasicBlock, Instruction
+from tiledsl.targets.nvptx.chips import WARP_SIZE
+from tiledsl.targets.nvptx.chips import chip as find_chip
+from tiledsl.targets.nvptx.emulator.decode import decode
+from tiledsl.targets.nvptx.emulator.machine import Layout, Machine
+from tiledsl.targets.nvptx.emulator.operands import Context
+from tiledsl.targets.nvptx.emulator.text import parse
+from tiledsl.targets.nvptx.emulator.variables import place_variables
+
+__all__ = ["Program", "load"]
+
+
+@dataclass(frozen=True)
+class Program:
+    """A decoded kernel; a `gpu.emulator.launch.Program`."""
+
+    blocks: Sequence[BasicBlock]
+    instructions: Sequence[Instruction]
+    layout: Layout
+    rules: Rules
+    atomic: bool
+    warp_size: int = WARP_SIZE
+
+    def machine(self, cohort: Cohort) -> Machine:
+        """Return what runs one cohort; it is used once."""
+        return Machine(cohort, self.blocks, self.layout)
+
+
+def load(text: str, entry: str, chip: str, memory: GlobalMemory) -> Program:
+    """Decode one kernel of a PTX text.
+
+    Args:
+        text: The PTX.
+        entry: The kernel's name.
+        chip: What it was compiled for, as "sm_90a".
+        memory: Where the module's variables are allocated.
+
+    Raises:
+        CompilerBug: It holds an instruction that the emulator does not know, which the error names.
+    """
+    module = parse(text)
+    if entry not in module.kernels:
+        raise CompilerBug(f"the PTX has no kernel `{entry}`, only {sorted(module.kernels)}")
+    function = module.kernels[entry]
+    frame = place_variables(module, function, memory)
+    context = Context(find_chip(chip), frame.variables)
+    blocks = decode(function, text, context)
+    x, y, z = (*function.directives.get("reqnctapercluster", ()), 1, 1, 1)[:3]
+    layout = Layout(
+        context.chip,
+        context.registers,
+        frame.shared_bytes,
+        frame.local_bytes,
+        context.granule,
+        (x, y, z),
+    )
+    instructions = [one for block in blocks for one in block.instructions]
+    return Program(blocks, instructions, layout, Rules(), context.atomic)
