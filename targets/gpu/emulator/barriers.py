@@ -55,6 +55,7 @@ class Barriers:
         self._place = np.full((blocks, count), -1, np.int64)
         self.mixed = np.zeros((blocks, count), np.bool_)
         """Whether units arrived from different instructions in the phase that completed last."""
+        clocks.ended = self._ended_warps
 
     def arrive(
         self, mask: Mask, barrier: int, expected: int = ALL, at: int = 0
@@ -81,10 +82,15 @@ class Barriers:
         self.mixed[there[first], barrier] = False
         self.mixed[there[different], barrier] = True
         self._place[there, barrier] = at
-        np.add.at(self._arrived[:, barrier], blocks, 1)
+        self._arrived[:, barrier] += np.bincount(blocks, minlength=len(self.phase))
         self._expected[there, barrier] = expected
         self._complete()
         return phase
+
+    def _ended_warps(self) -> Mask:
+        over = np.ones(len(self._clocks.rank), np.bool_)
+        over[self._warp_of[self._live]] = False
+        return over
 
     def reconsider(self) -> None:
         """Complete barriers whose missing units have ended."""

@@ -12,6 +12,8 @@ a collective, and no such race is looked for here.)
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -24,6 +26,7 @@ class Clocks:
     """The clocks of a cohort's warps."""
 
     def __init__(self, blocks: int, warps: int) -> None:
+        self.blocks = blocks
         self.warps = warps
         self.seen: Clock = np.zeros((blocks * warps, warps), np.uint32)
         """What each flat warp has seen of each warp of its block; of itself: its own time."""
@@ -31,17 +34,42 @@ class Clocks:
         self.rank = self._every % warps
         """Each flat warp's number in its block."""
         self.seen[self._every, self.rank] = 1
+        self.version = 0
+        """Changes whenever any clock does."""
+        self.ended: Callable[[], NDArray[np.bool_]] | None = None
+        """Says which flat warps have ended: nobody need wait for them to learn anything."""
+        self._times: tuple[int, Clock] | None = None
+        self._common: tuple[int, Clock] | None = None
 
     def now(self, warp: Warps) -> Clock:
         """Return each warp's own time."""
         return self.seen[warp, self.rank[warp]]
 
+    def times(self) -> Clock:
+        """Return every warp's own time, (blocks, warps); one array for as long as none changes."""
+        if self._times is None or self._times[0] != self.version:
+            own = self.seen[self._every, self.rank]
+            self._times = self.version, own.reshape(self.blocks, self.warps)
+        return self._times[1]
+
+    def common(self) -> Clock:
+        """Return how far each warp is known to all warps of its block that have not ended."""
+        if self._common is None or self._common[0] != self.version:
+            seen = self.seen
+            if self.ended is not None and (over := self.ended()).any():
+                seen = np.where(over[:, None], np.uint32(0xFFFFFFFF), seen)
+            least = seen.reshape(self.blocks, self.warps, self.warps).min(1)
+            self._common = self.version, least
+        return self._common[1]
+
     def release(self, warp: Warps) -> Clock:
         """Return what each of the (distinct) warps knows, (n, warps); its next time begins."""
         known = self.seen[warp]
         self.seen[warp, self.rank[warp]] += 1
+        self.version += 1
         return known
 
     def acquire(self, warp: Warps, known: Clock) -> None:
         """Let each of the (distinct) warps learn what was released, (n, warps)."""
         self.seen[warp] = np.maximum(self.seen[warp], known)
+        self.version += 1

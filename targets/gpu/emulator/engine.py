@@ -15,8 +15,11 @@ from tiledsl.targets.gpu.emulator.findings import Finding, Kind
 from tiledsl.targets.gpu.emulator.program import BasicBlock
 from tiledsl.targets.gpu.emulator.scheduler import Mask, Scheduler
 
-_LIMIT = 50_000_000
+LIMIT = 20_000_000
 """Basic blocks that a cohort executes before it is said not to end."""
+
+_ASK = 64
+"""Basic blocks that a group may run alone before those that wait are asked again."""
 
 
 class Engine:
@@ -39,7 +42,6 @@ class Engine:
         self.active: Mask = self.scheduler.live.copy()
         self.full = True
         self.count = units
-        self._executed = 0
 
     def enter(self, mask: Mask) -> None:
         """Make `mask` the current group."""
@@ -60,6 +62,7 @@ class Engine:
     def run(self) -> None:
         """Run every unit to its end, or to a deadlock."""
         scheduler, counters = self.scheduler, self.cohort.counters
+        left = LIMIT
         while True:
             group = scheduler.pick()
             if group is None:
@@ -69,20 +72,23 @@ class Engine:
                     self._report_deadlock()
                 return
             self.enter(group.mask)
-            block, turns = group.block, group.turns
+            block = group.block
             while True:
                 if counters is not None:
                     counters.executed(block, self.active_warps())
+                scheduler.turns += 1
+                left -= 1
                 following = self.execute(self.blocks[block])
-                turns += 1
-                if following is None:
-                    break
-                if not scheduler.alone:
-                    scheduler.go(self.active, following, turns)
-                    break
-                if turns > _LIMIT:
+                if left < 0:
                     self._report_endless(block)
                     return
+                if following is None:
+                    break
+                if scheduler.parked and scheduler.turns % _ASK == 0:
+                    scheduler.release()
+                if not scheduler.alone:
+                    scheduler.go(self.active, following)
+                    break
                 block = following
             if scheduler.parked:
                 scheduler.release()
@@ -109,5 +115,5 @@ class Engine:
 
     def _report_endless(self, block: int) -> None:
         instruction = self.blocks[block].instructions[-1]
-        message = f"no end after {_LIMIT} basic blocks: it waits for what nobody does"
+        message = f"no end after {LIMIT} basic blocks: it waits for what nobody does"
         self.cohort.findings.add(Finding(Kind.DEADLOCK, message, instruction))

@@ -4,14 +4,15 @@ An emulated address *is* an address here, so pointers keep their alignment, arra
 overlap, and a child process that was forked sees and changes the same bytes: an allocation is an
 anonymous shared mapping of its own. All addresses are looked at through one view of the whole
 address space, but only where an allocation lies: each access is checked first, so a wrong address
-is a finding and never a crash.
+is a finding and never a crash. Around an allocation lie `_GUARD` bytes that are nobody's, so that
+what misses one does not hit the next.
 
 Contract of `load`, `store` and `update`: `address` holds one byte address a lane, (n,) uint64; an
 element is 1, 2, 4 or 8 bytes and its values are of the unsigned type of that size; with `count`
 elements a lane the values are (n, count). Only active lanes are handed in. `align` is what the
-instruction asks of the address, the width of the whole access where it is left out. Lanes that are
-out of bounds or misaligned are reported through `access` and read 0 or write nothing. Where two
-lanes write one element, the higher lane wins.
+instruction asks of the address; left out, it is the width of the whole access (of 12 bytes: 4).
+Lanes that are out of bounds or misaligned are reported through `access` and read 0 or write
+nothing. Where two lanes write one element, the higher lane wins.
 """
 
 from __future__ import annotations
@@ -19,26 +20,28 @@ from __future__ import annotations
 import ctypes
 import mmap
 from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tiledsl.dialects.diagnostics import CompilerBug
 from tiledsl.targets.gpu.emulator.findings import Kind
+from tiledsl.targets.gpu.emulator.words import UNSIGNED, Words, natural_alignment
 
 if TYPE_CHECKING:
     from tiledsl.targets.gpu.emulator.cohort import Access, Mask
 
-UNSIGNED: dict[int, Any] = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
-"""The unsigned type of each size in bytes."""
+__all__ = ["UNSIGNED", "Addresses", "Allocation", "GlobalMemory", "Named"]
 
 Addresses = NDArray[np.uint64]
-Words = NDArray[Any]
 
+_BASE = 1 << 16
+"""The first address looked at: NumPy takes no view at address 0, and Linux maps nothing so low."""
 _SPACE = 1 << 47
 """Bytes of user address space on x86-64 and arm64 Linux."""
+_GUARD = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,7 @@ class Allocation:
     Attributes:
         low: The first byte's address.
         size: Bytes.
+        mapping: What keeps them.
         written: One flag a byte: whether anything wrote it; None where all of it counts as written.
     """
 
@@ -80,6 +84,7 @@ class Allocation:
 
 
 def _map(size: int) -> tuple[Any, int]:
+    """Return new bytes, shared with child processes, and their address."""
     mapping = mmap.mmap(-1, max(size, 1))
     return mapping, ctypes.addressof(ctypes.c_char.from_buffer(mapping))
 
@@ -90,10 +95,12 @@ class GlobalMemory:
     def __init__(self) -> None:
         self._allocations: list[Allocation] = []
         self._lows: list[int] = []
+        self._bounds: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
         self._named: list[Named] = []
-        space: Any = (ctypes.c_uint8 * _SPACE).from_address(0)
-        every = np.frombuffer(space, np.uint8)
-        self._words = {size: every.view(kind) for size, kind in UNSIGNED.items()}
+        space: Any = (ctypes.c_uint8 * (_SPACE - _BASE)).from_address(_BASE)
+        self._words = Words(np.frombuffer(space, np.uint8))
+        self._spare, self._spare_address = _map(mmap.PAGESIZE)
+        """What lanes touch whose own address they may not."""
 
     # --- allocations -----------------------------------------------------------------------------
 
@@ -101,15 +108,16 @@ class GlobalMemory:
         """Return the address of `size` new bytes, aligned to a page and all zero.
 
         Args:
-            size: Bytes; the ones after them are not accessible.
+            size: Bytes; the ones around them are not accessible.
             written: Whether reading them before a write is right (constants, for one).
         """
-        mapping, low = _map(size)
+        mapping, start = _map(size + 2 * _GUARD)
+        low = start + _GUARD
         flags = None if written else np.frombuffer(mmap.mmap(-1, max(size, 1)), np.bool_)
-        allocation = Allocation(low, size, mapping, flags)
         position = bisect_right(self._lows, low)
-        self._allocations.insert(position, allocation)
+        self._allocations.insert(position, Allocation(low, size, mapping, flags))
         self._lows.insert(position, low)
+        self._bounds = None
         return low
 
     def free(self, address: int) -> None:
@@ -118,16 +126,18 @@ class GlobalMemory:
         if position < 0 or self._lows[position] != address:
             raise KeyError(address)
         del self._allocations[position], self._lows[position]
+        self._bounds = None
 
     def mark_written(self, address: int, size: int) -> None:
         """Count bytes as written: something other than a kernel filled them."""
         allocation = self.find(address)
-        if allocation is not None and allocation.written is not None:
-            if size >= allocation.size:
-                allocation.written = None
-            else:
-                start = address - allocation.low
-                allocation.written[start : start + size] = True
+        if allocation is None or allocation.written is None:
+            return
+        if size >= allocation.size:
+            allocation.written = None
+        else:
+            start = address - allocation.low
+            allocation.written[start : start + size] = True
 
     def find(self, address: int) -> Allocation | None:
         """Return the allocation that holds a byte."""
@@ -138,18 +148,17 @@ class GlobalMemory:
 
     def bytes_at(self, address: int, size: int) -> NDArray[np.uint8]:
         """Return a view of bytes that the caller knows to be allocated."""
-        return self._words[1][address : address + size]
+        return self._words.bytes[address - _BASE : address - _BASE + size]
 
-    def name(self, named: list[Named]) -> None:
+    def name(self, named: Sequence[Named]) -> None:
         """Say what the arrays of the coming launch are called."""
         self._named = sorted(named, key=lambda one: one.low)
 
     def describe(self, address: int) -> str:
-        """Say which array an address that is out of bounds belongs to, and which element it is."""
-        below = [one for one in self._named if one.low <= address]
-        if not below and not self._named:
+        """Say which array an address belongs to or is next to, and which element it is."""
+        if not self._named:
             return f"address {address:#x}"
-        near = below[-1] if below else self._named[0]
+        near = min(self._named, key=lambda one: max(one.low - address, address - one.high + 1, 0))
         index, rest = divmod(address - near.low, near.item_bytes)
         count = (near.high - near.low) // near.item_bytes
         inner = f" (byte {rest})" if rest else ""
@@ -164,13 +173,12 @@ class GlobalMemory:
         size: int,
         count: int = 1,
         align: int | None = None,
-    ) -> Words:
+    ) -> NDArray[Any]:
         """Return the elements at `address`: (n,), or (n, count) where count > 1."""
         if not len(address):
             return np.zeros((0, count) if count > 1 else 0, UNSIGNED[size])
-        safe, bad = self._checked(access, address, size * count, align, "read")
-        words, index = self._place(safe, size, count)
-        values = words[index]
+        position, bad = self._checked(access, address, size * count, align, "read")
+        values = self._words.gather(position, size, count)
         if bad is not None:
             values[bad] = 0
         return values
@@ -179,7 +187,7 @@ class GlobalMemory:
         self,
         access: Access,
         address: Addresses,
-        values: Words,
+        values: NDArray[Any],
         size: int,
         count: int = 1,
         align: int | None = None,
@@ -187,82 +195,68 @@ class GlobalMemory:
         """Write the elements, (n,) or (n, count), to `address`."""
         if not len(address):
             return
-        safe, bad = self._checked(access, address, size * count, align, "write")
+        position, bad = self._checked(access, address, size * count, align, "write")
         if bad is not None:
-            safe, values = safe[~bad], values[~bad]
-        words, index = self._place(safe, size, count)
-        words[index] = values
+            position, values = position[~bad], values[~bad]
+        self._words.scatter(position, values, size, count)
 
-    def _place(self, address: Addresses, size: int, count: int) -> tuple[Words, NDArray[np.int64]]:
-        """Return a view of all memory, and where in it each lane's elements are."""
-        width = size * count
-        if count > 1 and not width & width - 1 and not (address & np.uint64(width - 1)).any():
-            rows = self._words[size].reshape(-1, count)
-            return rows, (address >> np.uint64(width.bit_length() - 1)).view(np.int64)
-        if (address & np.uint64(size - 1)).any():  # rare: elements that straddle words
-            raise CompilerBug("an access to memory is aligned to less than its elements")
-        index = (address >> np.uint64(size.bit_length() - 1)).view(np.int64)
-        if count > 1:
-            index = index[:, None] + np.arange(count)
-        return self._words[size], index
-
-    def update(self, access: Access, address: Addresses, size: int) -> tuple[Words, Any, Mask]:
+    def update(
+        self, access: Access, address: Addresses, size: int
+    ) -> tuple[NDArray[Any], Any, Mask]:
         """Return what an atomic needs: words of that size, each lane's index, which lanes are good.
 
         The caller reads and writes `words[index[good]]`, in the order of lanes.
         """
-        safe, bad = self._checked(access, address, size, None, "write")
+        if not len(address):
+            return self._words.of[size], np.zeros(0, np.int64), np.zeros(0, np.bool_)
+        position, bad = self._checked(access, address, size, None, "write")
         good = np.ones(len(address), np.bool_) if bad is None else ~bad
-        words, index = self._place(safe, size, 1)
-        return words, index, good
+        return self._words.of[size], position >> size.bit_length() - 1, good
 
     def _checked(
         self, access: Access, address: Addresses, width: int, align: int | None, verb: str
-    ) -> tuple[Addresses, Mask | None]:
-        """Return addresses that are safe to touch, and the lanes that were wrong (None: none)."""
+    ) -> tuple[NDArray[np.int64], Mask | None]:
+        """Return positions that are safe to touch, and the lanes that were wrong (None: none)."""
         low, high = int(address.min()), int(address.max())
-        allocation = self.find(low)
+        owner = self.find(low)
         bad = None
-        if allocation is None or high + width > allocation.high:
+        if owner is None or high + width > owner.high:
+            owner = None
             bad = self._outside(address, width)
             if bad is not None:
-                access.report(
-                    Kind.OUT_OF_BOUNDS,
-                    bad,
-                    lambda at: f"{verb} of {width} bytes at {self.describe(int(address[at]))}",
-                )
-            allocation = None
-        crooked = (address & np.uint64((align or width) - 1)) != 0
-        if crooked.any():
-            access.report(
-                Kind.MISALIGNED,
-                crooked,
-                lambda at: (
-                    f"{verb} of {width} bytes at {self.describe(int(address[at]))}, "
-                    f"address {int(address[at]):#x}"
-                ),
-            )
-            bad = crooked if bad is None else bad | crooked
-        self._track_written(access, address, width, verb, bad, allocation)
-        if bad is None:
-            return address, None
-        safe = np.where(bad, np.uint64(self._anywhere()), address)
-        return safe, bad
+                self._report(access, Kind.OUT_OF_BOUNDS, bad, address, f"{verb} of {width} bytes")
+        align = align or natural_alignment(width)
+        if align > 1:
+            crooked = (address & np.uint64(align - 1)) != 0
+            if crooked.any():
+                text = f"{verb} of {width} bytes that asks for alignment to {align}"
+                self._report(access, Kind.MISALIGNED, crooked, address, text)
+                bad = crooked if bad is None else bad | crooked
+        if owner is None or owner.written is not None:
+            self._track_written(access, address, width, verb, bad, owner)
+        if bad is not None:
+            address = np.where(bad, np.uint64(self._spare_address), address)
+        return address.view(np.int64) - _BASE, bad
 
-    def _anywhere(self) -> int:
-        """Return an address that may be read, for lanes whose own may not."""
-        if not hasattr(self, "_spare"):
-            self._spare, self._spare_address = _map(4096)
-        return self._spare_address
+    def _report(self, access: Access, kind: Kind, bad: Mask, address: Addresses, text: str) -> None:
+        def message(at: int) -> str:
+            where = int(address[at])
+            crooked = f", address {where:#x}" if kind is Kind.MISALIGNED else ""
+            return f"{text} at {self.describe(where)}{crooked}"
+
+        access.report(kind, bad, message)
 
     def _outside(self, address: Addresses, width: int) -> Mask | None:
         """Return which lanes touch a byte outside all allocations; None if none does."""
-        lows = np.array(self._lows, np.uint64)
+        if self._bounds is None:
+            sizes = [one.size for one in self._allocations]
+            self._bounds = np.array(self._lows, np.int64), np.array(sizes, np.int64)
+        lows, sizes = self._bounds
         if not len(lows):
             return np.ones(len(address), np.bool_)
-        highs = np.array([one.high for one in self._allocations], np.uint64)
-        owner = np.searchsorted(lows, address, "right") - 1
-        bad = (owner < 0) | (address + np.uint64(width) > highs[owner])
+        inside = np.minimum(address, np.uint64(_SPACE)).view(np.int64)
+        owner = np.searchsorted(lows, inside, "right") - 1
+        bad = (owner < 0) | (inside - lows[owner] > sizes[owner] - width)
         return bad if bad.any() else None
 
     def _track_written(
@@ -275,10 +269,7 @@ class GlobalMemory:
         owner: Allocation | None,
     ) -> None:
         """Keep which bytes were written, and report a read of one that was not."""
-        if owner is not None and owner.written is None:
-            return
-        candidates = [owner] if owner is not None else self._allocations
-        for allocation in candidates:
+        for allocation in [owner] if owner is not None else self._allocations:
             if allocation.written is None:
                 continue
             inside = (address >= np.uint64(allocation.low)) & (address < np.uint64(allocation.high))
@@ -294,8 +285,5 @@ class GlobalMemory:
             fresh = np.zeros(len(address), np.bool_)
             fresh[inside] = ~allocation.written[bytes_].all(1)
             if fresh.any():
-                access.report(
-                    Kind.UNINITIALIZED,
-                    fresh,
-                    lambda at: f"read of {width} bytes at {self.describe(int(address[at]))}",
-                )
+                text = f"{verb} of {width} bytes"
+                self._report(access, Kind.UNINITIALIZED, fresh, address, text)

@@ -13,7 +13,7 @@ deadlocked, and that is a finding that says who waits for what.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -60,12 +60,14 @@ class Parked:
         mask: Which units.
         wait: What for.
         at: The block that they wait at the end of.
+        turns: Blocks executed so far.
     """
 
     block: int
     mask: Mask
     wait: Wait
     at: int
+    turns: int = 0
 
 
 class Scheduler:
@@ -77,6 +79,8 @@ class Scheduler:
         self.live_count = units
         self._runnable: dict[int, Group] = {0: Group(0, self.live.copy())}
         self.parked: list[Parked] = []
+        self.turns = 0
+        """Blocks that the group which was picked last has executed; the engine counts on."""
 
     @property
     def alone(self) -> bool:
@@ -88,12 +92,23 @@ class Scheduler:
         if not self._runnable:
             return None
         if len(self._runnable) == 1:
-            return self._runnable.popitem()[1]
-        best = min(self._runnable.values(), key=lambda one: (one.turns // _PATIENCE, one.block))
-        return self._runnable.pop(best.block)
+            group = self._runnable.popitem()[1]
+        else:
+            best = min(self._runnable.values(), key=lambda one: (one.turns // _PATIENCE, one.block))
+            group = self._runnable.pop(best.block)
+        self.turns = group.turns
+        return group
 
-    def go(self, mask: Mask, block: int, turns: int = 0) -> None:
-        """Put units (a mask that the scheduler may keep) at the start of a block."""
+    def go(self, mask: Mask, block: int, turns: int | None = None) -> None:
+        """Put units (a mask that the scheduler may keep) at the start of a block.
+
+        Args:
+            mask: Which units.
+            block: Where.
+            turns: How many blocks they have executed; left out, as many as the group that was
+                picked last, of which they are a part.
+        """
+        turns = self.turns if turns is None else turns
         there = self._runnable.get(block)
         if there is None:
             self._runnable[block] = Group(block, mask, turns)
@@ -103,7 +118,7 @@ class Scheduler:
 
     def park(self, mask: Mask, block: int, wait: Wait, at: int) -> None:
         """Let units wait, and go on at `block` then."""
-        self.parked.append(Parked(block, mask, wait, at))
+        self.parked.append(Parked(block, mask, wait, at, self.turns))
 
     def exit(self, mask: Mask) -> None:
         """End units."""
@@ -120,9 +135,9 @@ class Scheduler:
                 left.append(parked)
                 continue
             progress = True
-            self.go(ready, parked.block)
+            self.go(ready, parked.block, parked.turns)
             rest = parked.mask & ~ready
             if rest.any():
-                left.append(Parked(parked.block, rest, parked.wait, parked.at))
+                left.append(replace(parked, mask=rest))
         self.parked = left
         return progress

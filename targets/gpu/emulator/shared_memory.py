@@ -1,22 +1,22 @@
 """Shared memory (LDS) of a cohort: its bytes, and what shows that an access to them is a fault.
 
 Each block has a window of `size` bytes; an address is the byte offset in the window of the lane's
-own block. The shadow is kept by *granule*: the smallest power of two that every shared access of
-the kernel is a multiple of, so that it is exact and no finer than need be.
+own block. What is known of the bytes is kept by *granule*: the smallest power of two that every
+shared access of the kernel is a multiple of, so that it is exact and no finer than need be.
 
-For each granule it holds who wrote it last and when, when each warp last read it, and how many
-asynchronous operations (`begin_copy`, `begin_read`) are under way on it. An access is a race where
-the clocks do not order it after what it conflicts with: a read after another warp's write, a write
-after another warp's read or write, or anything while an asynchronous copy is under way (that one
-is a missing wait where the copy is the lane's own warp's). Reading a granule that nobody wrote is a
-finding too.
+An access is a race where the clocks do not order it after what it conflicts with: a read after
+another warp's write, a write after another warp's read or write, an atomic after another warp's
+plain access and the reverse (`races`). Two lanes that write different values to one place in one
+instruction are one too, and so are two warps that write any. Whatever touches a granule while an
+asynchronous operation is under way on it (`begin_copy`, `begin_read`) is a missing wait. Reading a
+granule that nobody wrote is a finding too.
 
-`load` and `store` are contracted like those of `memory`, with offsets for addresses.
+`load`, `store` and `update` are contracted like those of `memory`, with offsets for addresses.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -25,14 +25,13 @@ from numpy.typing import NDArray
 from tiledsl.targets.gpu.emulator.clocks import Clocks
 from tiledsl.targets.gpu.emulator.cohort import Access, Cohort, Lanes, Mask
 from tiledsl.targets.gpu.emulator.findings import Kind
-from tiledsl.targets.gpu.emulator.memory import UNSIGNED, Words
-from tiledsl.targets.gpu.emulator.program import Instruction
+from tiledsl.targets.gpu.emulator.races import History, Race, Touch, granules_of
+from tiledsl.targets.gpu.emulator.under_way import UnderWay
+from tiledsl.targets.gpu.emulator.words import UNSIGNED, Words, natural_alignment
 
 Offsets = NDArray[np.int64]
 Granules = NDArray[np.int64]
 """Flat granules, (lanes, granules an access)."""
-
-_NOBODY = 0xFFFF
 
 
 class SharedMemory:
@@ -45,35 +44,31 @@ class SharedMemory:
         self.size = size
         self._stride = -(-size // 128) * 128 or 128
         self._shift = granule.bit_length() - 1
-        self.data = np.zeros(cohort.blocks * self._stride, np.uint8)
-        self._words = {width: self.data.view(kind) for width, kind in UNSIGNED.items()}
+        self._base = cohort.block_of * self._stride
+        """Where the window of each flat thread's block begins."""
+        self._words = Words(_aligned(cohort.blocks * self._stride))
+        self.data = self._words.bytes
         count = len(self.data) >> self._shift
-        self._writer = np.full(count, _NOBODY, np.uint16)
-        """Rank (in its block) of the warp that wrote last."""
-        self._written = np.zeros(count, np.uint32)
-        """The writer's time then."""
-        self._write_line = np.full(count, -1, np.int32)
-        """Index of the instruction that wrote."""
-        self._read = np.zeros((clocks.warps, count), np.uint32)
-        """Each warp's time when it last read."""
-        self._copies = np.zeros(count, np.int16)
-        """Asynchronous writes under way."""
-        self._readers = np.zeros(count, np.int16)
-        """Asynchronous reads under way."""
-        self._instructions: dict[int, Instruction] = {}
+        self._written = Words(_aligned(count))
+        """By granule: 1 if anything wrote it."""
+        self._writes = History(clocks, count, self._shift)
+        self._reads = History(clocks, count, self._shift)
+        self._atomics = History(clocks, count, self._shift)
+        self._owner: dict[int, NDArray[np.int32]] = {}
+        """Scratch: by word of some width, the lane that wrote it last in this instruction."""
+        self._under_way = UnderWay(count, self._shift, self._stride)
 
     # --- access ----------------------------------------------------------------------------------
 
     def load(
         self, access: Access, offset: Offsets, size: int, count: int = 1, align: int | None = None
-    ) -> Words:
+    ) -> NDArray[Any]:
         """Return the elements at `offset`: (n,), or (n, count) where count > 1."""
         if not len(offset):
             return np.zeros((0, count) if count > 1 else 0, UNSIGNED[size])
-        flat, bad = self._checked(access, offset, size * count, align, "read")
-        self._note_read(access, self._granules(flat, size * count), bad)
-        words, index = self._place(flat, size, count)
-        values = words[index]
+        touch, bad = self._checked(access, offset, size * count, align, "read")
+        self._note_read(access, touch, bad)
+        values = self._words.gather(touch.flat, size, count)
         if bad is not None:
             values[bad] = 0
         return values
@@ -82,7 +77,7 @@ class SharedMemory:
         self,
         access: Access,
         offset: Offsets,
-        values: Words,
+        values: NDArray[Any],
         size: int,
         count: int = 1,
         align: int | None = None,
@@ -90,214 +85,255 @@ class SharedMemory:
         """Write the elements, (n,) or (n, count), to `offset`."""
         if not len(offset):
             return
-        flat, bad = self._checked(access, offset, size * count, align, "write")
+        touch, bad = self._checked(access, offset, size * count, align, "write")
         if bad is not None:
-            access = Access(access.cohort, access.instruction, access.lanes[~bad])
-            flat, values = flat[~bad], values[~bad]
-        self._note_write(access, self._granules(flat, size * count))
-        words, index = self._place(flat, size, count)
-        words[index] = values
-        self._find_conflicts(access, words, index, values, size * count, flat)
+            access, touch, values = _without(access, touch, bad, values)
+        self._check_write(access, touch)
+        self._words.scatter(touch.flat, values, size, count)
+        self._check_lanes(access, touch, values, size, count)
+        self._note_write(touch)
 
-    def update(self, access: Access, offset: Offsets, size: int) -> tuple[Words, Any, Mask]:
+    def update(self, access: Access, offset: Offsets, size: int) -> tuple[NDArray[Any], Any, Mask]:
         """Return what an atomic needs, as `GlobalMemory.update` does; atomics never race."""
-        flat, bad = self._checked(access, offset, size, None, "write")
+        if not len(offset):
+            return self._words.of[size], np.zeros(0, np.int64), np.zeros(0, np.bool_)
+        touch, bad = self._checked(access, offset, size, None, "write")
         good = np.ones(len(offset), np.bool_) if bad is None else ~bad
-        lanes = Access(access.cohort, access.instruction, access.lanes[good])
-        self._note_atomic(lanes, self._granules(flat[good], size))
-        words, index = self._place(flat, size, 1)
-        return words, index, good
-
-    def _place(self, flat: Offsets, size: int, count: int) -> tuple[Words, NDArray[np.int64]]:
-        width = size * count
-        if count > 1 and not width & width - 1 and not (flat & width - 1).any():
-            return self._words[size].reshape(-1, count), flat >> width.bit_length() - 1
-        index = flat >> size.bit_length() - 1
-        if count > 1:
-            index = index[:, None] + np.arange(count)
-        return self._words[size], index
+        self._note_atomic(access, touch, bad)
+        return self._words.of[size], touch.flat >> size.bit_length() - 1, good
 
     def _checked(
         self, access: Access, offset: Offsets, width: int, align: int | None, verb: str
-    ) -> tuple[Offsets, Mask | None]:
-        """Return offsets into `data` that are safe, and the lanes that were wrong (None: none)."""
-        outside = (offset < 0) | (offset + width > self.size)
-        crooked = (offset & (align or width) - 1) != 0
-        bad = outside | crooked
-        if not bad.any():
-            return offset + self._cohort.block_of[access.lanes] * self._stride, None
-
-        def message(at: int) -> str:
-            return (
-                f"{verb} of {width} bytes at byte {int(offset[at])} of {self.size} of shared memory"
-            )
-
-        if outside.any():
-            access.report(Kind.OUT_OF_BOUNDS, outside, message)
-        if crooked.any():
-            access.report(Kind.MISALIGNED, crooked, message)
-        safe = np.where(bad, 0, offset)
-        return safe + self._cohort.block_of[access.lanes] * self._stride, bad
-
-    # --- shadow ----------------------------------------------------------------------------------
-
-    def _granules(self, flat: Offsets, width: int) -> Granules:
-        first = flat >> self._shift
-        count = width >> self._shift
-        return first[:, None] if count == 1 else first[:, None] + np.arange(count)
-
-    def _note_read(self, access: Access, granules: Granules, bad: Mask | None) -> None:
-        warp = self._cohort.warp_of[access.lanes]
-        writer = self._writer[granules]
-        fresh = writer == _NOBODY
-        known = self._clocks.seen[warp[:, None], np.where(fresh, 0, writer)]
-        race = ~fresh & (self._written[granules] > known)
+    ) -> tuple[Touch, Mask | None]:
+        """Return an access whose positions are safe, and the lanes that were wrong (None: none)."""
+        low, high = int(offset.min()), int(offset.max()) + width
+        bad = None
+        if low < 0 or high > self.size:
+            outside = (offset < 0) | (offset > self.size - width)
+            access.report(Kind.OUT_OF_BOUNDS, outside, self._saying(verb, width, offset))
+            bad = outside
+        align = align or natural_alignment(width)
+        if align > 1:
+            crooked = (offset & align - 1) != 0
+            if crooked.any():
+                access.report(Kind.MISALIGNED, crooked, self._saying(verb, width, offset))
+                bad = crooked if bad is None else bad | crooked
         if bad is not None:
-            fresh[bad] = race[bad] = False
-        if self._copies[granules].any():
-            self._report_copy(access, self._copies[granules] > 0, "read")
-            fresh &= self._copies[granules] == 0
-        if fresh.any():
-            access.report(
-                Kind.UNINITIALIZED,
-                fresh.any(1),
-                lambda at: f"read of shared memory at byte {self._byte(granules[at])}",
-            )
-        if race.any():
-            self._report_race(access, race, granules, "read", "write")
-        rank = self._clocks.rank[warp]
-        self._read[rank[:, None], granules] = self._clocks.now(warp)[:, None]
-
-    def _note_write(self, access: Access, granules: Granules) -> None:
+            low, high = max(low, 0), min(high, self.size)
+            offset = np.where(bad, 0, offset)
         warp = self._cohort.warp_of[access.lanes]
-        self._check_write(access, granules, warp)
-        rank = self._clocks.rank[warp][:, None]
-        self._writer[granules] = rank
-        self._written[granules] = self._clocks.now(warp)[:, None]
-        self._write_line[granules] = access.instruction.index
-        self._instructions[access.instruction.index] = access.instruction
-        lost = self._writer[granules] != rank
-        if lost.any():  # another warp wrote it in this very step
-            self._report_race(access, lost, granules, "write", "write")
+        flat = offset + self._base[access.lanes]
+        return Touch(access.instruction, warp, flat, width, low, high), bad
 
-    def _check_write(self, access: Access, granules: Granules, warp: Lanes) -> None:
-        """Report what a write by each lane's warp would be a race with."""
-        writer = self._writer[granules]
-        fresh = writer == _NOBODY
-        known = self._clocks.seen[warp[:, None], np.where(fresh, 0, writer)]
-        race = ~fresh & (self._written[granules] > known)
-        if race.any():
-            self._report_race(access, race, granules, "write", "write")
-        if self._clocks.warps > 1:
-            seen = self._clocks.seen[warp]
-            late = np.zeros(granules.shape, np.bool_)
-            own = self._clocks.rank[warp]
-            for other in range(self._clocks.warps):
-                unseen = self._read[other][granules] > seen[:, other, None]
-                late |= unseen & (own != other)[:, None]
-            if late.any():
-                self._report_race(access, late, granules, "write", "read")
-        if (self._copies[granules] > 0).any() or (self._readers[granules] > 0).any():
-            busy = (self._copies[granules] > 0) | (self._readers[granules] > 0)
-            self._report_copy(access, busy, "write")
-
-    def _note_atomic(self, access: Access, granules: Granules) -> None:
-        """Check an atomic against plain accesses."""
-        warp = self._cohort.warp_of[access.lanes]
-        fresh = self._writer[granules] == _NOBODY
-        if fresh.any():
-            access.report(
-                Kind.UNINITIALIZED,
-                fresh.any(1),
-                lambda at: f"atomic on shared memory at byte {self._byte(granules[at])}",
-            )
-        self._check_write(access, granules, warp)
-
-    def _find_conflicts(
-        self,
-        access: Access,
-        words: Words,
-        index: NDArray[np.int64],
-        values: Words,
-        width: int,
-        flat: Offsets,
-    ) -> None:
-        """Report lanes of one warp that wrote different values to one place in one instruction."""
-        lost = words[index] != values
-        if not lost.any():
-            return
-        bad = lost.any(1) if lost.ndim > 1 else lost
-        access.report(
-            Kind.RACE,
-            bad,
-            lambda at: (
-                f"two lanes write different values of {width} bytes to byte "
-                f"{int(flat[at]) % self._stride} of shared memory"
-            ),
+    def _saying(self, verb: str, width: int, offset: Offsets) -> Callable[[int], str]:
+        return lambda at: (
+            f"{verb} of {width} bytes at byte {int(offset[at])} of {self.size} of shared memory"
         )
+
+    # --- faults ----------------------------------------------------------------------------------
+
+    def _note_read(self, access: Access, touch: Touch, bad: Mask | None) -> None:
+        busy = self._under_way.by_writes(touch)
+        if busy is not None:
+            self._report_busy(access, busy, "read")
+        fresh = self._fresh(touch)
+        if fresh is not None:
+            if bad is not None:
+                fresh &= ~bad
+            if busy is not None:
+                fresh &= ~busy
+            self._report_fresh(access, fresh, touch, "read")
+        if self._clocks.warps > 1:
+            for history in (self._writes, self._atomics):
+                self._report_races(access, touch, history, bad, "read", "write")
+            self._reads.note(touch)
+
+    def _check_write(self, access: Access, touch: Touch) -> None:
+        """Report what a write by each lane's warp would be a race with."""
+        busy = self._under_way.by_any(touch)
+        if busy is not None:
+            self._report_busy(access, busy, "write")
+        if self._clocks.warps > 1:
+            self._report_races(access, touch, self._writes, None, "write", "write")
+            self._report_races(access, touch, self._atomics, None, "write", "atomic")
+            self._report_races(access, touch, self._reads, None, "write", "read")
+
+    def _note_write(self, touch: Touch) -> None:
+        self._set_written(touch.flat, touch.width)
+        if self._clocks.warps > 1:
+            self._writes.note(touch)
+
+    def _note_atomic(self, access: Access, touch: Touch, bad: Mask | None) -> None:
+        """Check an atomic against plain accesses."""
+        busy = self._under_way.by_any(touch)
+        if busy is not None:
+            self._report_busy(access, busy, "atomic")
+        fresh = self._fresh(touch)
+        if fresh is not None:
+            self._report_fresh(access, fresh if bad is None else fresh & ~bad, touch, "atomic")
+        if self._clocks.warps > 1:
+            self._report_races(access, touch, self._writes, bad, "atomic", "write")
+            self._report_races(access, touch, self._reads, bad, "atomic", "read")
+            self._atomics.note(touch)
+
+    def _granules(self, touch: Touch) -> Granules:
+        return granules_of(touch.flat, touch.width, self._shift)
+
+    def _fresh(self, touch: Touch) -> Mask | None:
+        """Return which lanes touch a granule that nobody wrote; None if none does."""
+        flags = self._written.gather(touch.flat >> self._shift, 1, touch.width >> self._shift)
+        if flags.all():
+            return None
+        return flags == 0 if flags.ndim == 1 else np.logical_or.reduce(flags == 0, 1)
+
+    def _set_written(self, flat: Offsets, width: int) -> None:
+        count = width >> self._shift
+        ones = np.ones((len(flat), count) if count > 1 else len(flat), np.uint8)
+        self._written.scatter(flat >> self._shift, ones, 1, count)
+
+    def _check_lanes(
+        self, access: Access, touch: Touch, values: NDArray[Any], size: int, count: int
+    ) -> None:
+        """Report lanes that wrote to one place in one instruction.
+
+        Lanes of one warp may if they write the same value.
+        """
+        owner = self._owner.get(touch.width)
+        if owner is None:
+            owner = self._owner[touch.width] = np.zeros(len(self.data) // touch.width + 1, np.int32)
+        word = touch.flat // touch.width  # the same one means that they overlap
+        lane = np.arange(len(word), dtype=np.int32)
+        owner[word] = lane
+        last = owner[word]
+        twice = last != lane
+        if not twice.any():
+            return
+        lost = self._words.gather(touch.flat, size, count) != values
+        lost = np.logical_or.reduce(lost, 1) if lost.ndim > 1 else lost
+        bad = twice & (lost | (touch.warp != touch.warp[last]))
+        if bad.any():
+            access.report(
+                Kind.RACE,
+                bad,
+                lambda at: (
+                    f"two lanes write {touch.width} bytes to byte "
+                    f"{int(touch.flat[at]) % self._stride} of shared memory in one instruction"
+                ),
+            )
 
     # --- asynchronous operations -----------------------------------------------------------------
 
     def begin_copy(self, access: Access, offset: Offsets, width: int) -> Granules:
-        """Begin an asynchronous write by the lanes' warps; returns what `end_copy` wants."""
-        granules = self._granules(offset + self._base(access.lanes), width)
-        self._check_write(access, granules, self._cohort.warp_of[access.lanes])
-        np.add.at(self._copies, granules, 1)
+        """Begin an asynchronous write by the lanes' warps; returns what `end_copy` wants.
+
+        What is returned has one row a lane: a copy may end for some lanes before others.
+        """
+        touch, bad = self._checked(access, offset, width, None, "write")
+        if bad is None:
+            self._check_write(access, touch)
+        granules = self._granules(touch)
+        self._under_way.begin(granules, touch, writing=True)
         return granules
 
     def end_copy(
-        self, access: Access, granules: Granules, offset: Offsets, values: Words, size: int
+        self, access: Access, granules: Granules, offset: Offsets, values: NDArray[Any], size: int
     ) -> None:
         """Let the bytes of an asynchronous write arrive: `values` as in `store`."""
-        np.subtract.at(self._copies, granules, 1)
+        self._under_way.end(granules, writing=True)
         count = 1 if values.ndim == 1 else values.shape[1]
+        width = size * count
+        good = (offset >= 0) & (offset <= self.size - width)
+        if not good.all():
+            access = Access(access.cohort, access.instruction, access.lanes[good])
+            offset, values = offset[good], values[good]
+        if not len(offset):
+            return
+        flat = offset + self._base[access.lanes]
         warp = self._cohort.warp_of[access.lanes]
-        self._writer[granules] = self._clocks.rank[warp][:, None]
-        self._written[granules] = self._clocks.now(warp)[:, None]
-        self._write_line[granules] = access.instruction.index
-        self._instructions[access.instruction.index] = access.instruction
-        words, index = self._place(offset + self._base(access.lanes), size, count)
-        words[index] = values
+        low, high = int(offset.min()), int(offset.max()) + width
+        self._words.scatter(flat, values, size, count)
+        self._note_write(Touch(access.instruction, warp, flat, width, low, high))
 
     def begin_read(self, access: Access, offset: Offsets, width: int) -> Granules:
         """Begin an asynchronous read (a matrix operand); checked as a read, `end_read` ends it."""
-        granules = self._granules(offset + self._base(access.lanes), width)
-        self._note_read(access, granules, None)
-        np.add.at(self._readers, granules, 1)
+        touch, bad = self._checked(access, offset, width, None, "read")
+        self._note_read(access, touch, bad)
+        granules = self._granules(touch)
+        self._under_way.begin(granules, touch, writing=False)
         return granules
 
     def end_read(self, granules: Granules) -> None:
         """End an asynchronous read."""
-        np.subtract.at(self._readers, granules, 1)
-
-    def _base(self, lanes: Lanes) -> Offsets:
-        return self._cohort.block_of[lanes] * self._stride
+        self._under_way.end(granules, writing=False)
 
     # --- reports ---------------------------------------------------------------------------------
 
-    def _byte(self, granules: Sequence[int] | NDArray[np.int64]) -> int:
-        return (int(granules[0]) << self._shift) % self._stride
-
-    def _report_race(
-        self, access: Access, race: Any, granules: Granules, verb: str, other: str
+    def _report_races(
+        self,
+        access: Access,
+        touch: Touch,
+        history: History,
+        bad: Mask | None,
+        verb: str,
+        other: str,
     ) -> None:
+        for race in history.races(touch):
+            lanes = np.logical_or.reduce(race.where, 1)
+            if bad is not None:
+                lanes &= ~bad
+            if lanes.any():
+                access.report(Kind.RACE, lanes, self._telling(touch, race, history, verb, other))
+
+    def _telling(
+        self, touch: Touch, race: Race, history: History, verb: str, other: str
+    ) -> Callable[[int], str]:
+        granules = self._granules(touch)
+
         def message(at: int) -> str:
-            granule = int(granules[at][race[at]][0])
-            text = f"{verb} of shared memory at byte {self._byte([granule])}"
-            if other == "read":
-                return f"{text}, which another warp may still have to read"
-            line = self._instructions.get(int(self._write_line[granule]))
-            place = ""
-            if line is not None:
-                where = "" if line.source is None else f" at line {line.source.line}"
-                place = f"{where} (`{line.text}`)"
-            return f"{text}: no barrier after the write by warp {int(self._writer[granule])}{place}"
+            first = int(np.flatnonzero(race.where[at])[0])
+            granule = int(granules[at, first])
+            bits = int(race.others[at, first])
+            rank = (bits & -bits).bit_length() - 1
+            assert race.epoch.line is not None
+            by = history.instructions.get(int(race.epoch.line[granule]))
+            line = "" if by is None or by.source is None else f" at line {by.source.line}"
+            text = "" if by is None else f"{line} (`{by.text}`)"
+            byte = (granule << self._shift) % self._stride
+            return (
+                f"{verb} of shared memory at byte {byte}: no barrier after the {other} by warp "
+                f"{rank}{text}"
+            )
 
-        access.report(Kind.RACE, race.any(1), message)
+        return message
 
-    def _report_copy(self, access: Access, busy: Any, verb: str) -> None:
+    def _report_fresh(self, access: Access, fresh: Mask, touch: Touch, verb: str) -> None:
+        if fresh.any():
+            access.report(
+                Kind.UNINITIALIZED,
+                fresh,
+                lambda at: f"{verb} of shared memory at byte {int(touch.flat[at]) % self._stride}",
+            )
+
+    def _report_busy(self, access: Access, busy: Mask, verb: str) -> None:
         access.report(
             Kind.MISSING_WAIT,
-            busy.any(1),
+            busy,
             lambda at: f"{verb} of shared memory that an asynchronous operation is still using",
         )
+
+
+def _aligned(size: int) -> NDArray[np.uint8]:
+    """Return zero bytes, at least `size` of them, at an address of 16 and a multiple of 16."""
+    return np.zeros(-(-size // 16), np.complex128).view(np.uint8)
+
+
+def _without(
+    access: Access, touch: Touch, bad: Mask, values: NDArray[Any]
+) -> tuple[Access, Touch, NDArray[Any]]:
+    """Return an access with the lanes in `bad` left out."""
+    good = ~bad
+    lanes: Lanes = access.lanes[good]
+    kept = Touch(
+        touch.instruction, touch.warp[good], touch.flat[good], touch.width, touch.low, touch.high
+    )
+    return Access(access.cohort, access.instruction, lanes), kept, values[good]

@@ -1,0 +1,95 @@
+"""Fused multiply-add of float64, which NumPy lacks: a b + c rounded once, to nearest even.
+
+Where exponents are moderate it takes error-free sums and products and one rounding "to odd" (Boldo
+and Melquiond, "Emulation of FMA and Correctly Rounded Sums", IEEE Trans. Computers 57(4), 2008). The
+few values elsewhere go through exact rational numbers, one by one. (Of float32, float64 is wide enough
+for the product; `fused_float32` has only the sum to round to odd.)
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Reals = NDArray[np.float64]
+
+_LOW, _HIGH = 2.0**-400, 2.0**400
+"""Magnitudes between which nothing below can overflow or lose bits."""
+
+
+def fused_multiply_add(a: Any, b: Any, c: Any) -> Reals:
+    """Return a b + c, correctly rounded, of arrays that broadcast."""
+    a, b, c = np.broadcast_arrays(*(np.asarray(one, np.float64) for one in (a, b, c)))
+    with np.errstate(all="ignore"):
+        high, low = _two_product(a, b)
+        middle, rest = _two_sum(c, low)
+        top, below = _two_sum(high, middle)
+        total: Reals = top + sum_to_odd(rest, below)
+        hard = _extreme(a) | _extreme(b) | _extreme(c)
+        if hard.any():
+            total = np.where(np.isfinite(a) & np.isfinite(b) & np.isfinite(c), total, a * b + c)
+            total = np.array(total)
+            for at in zip(*np.nonzero(hard), strict=True):
+                total[at] = _exactly(float(a[at]), float(b[at]), float(c[at]))
+    return total
+
+
+def fused_float32(a: Any, b: Any, c: Any) -> NDArray[np.float32]:
+    """Return a b + c of float32 values, held as float32 or float64, correctly rounded."""
+    with np.errstate(all="ignore"):
+        product = np.asarray(a, np.float64) * np.asarray(b, np.float64)
+        product, addend = np.broadcast_arrays(product, np.asarray(c, np.float64))
+        return sum_to_odd(product, addend).astype(np.float32)
+
+
+def sum_to_odd(a: Reals, b: Reals) -> Reals:
+    """Return a + b rounded to odd: what is then rounded to fewer bits is rounded once."""
+    total, error = _two_sum(a, b)
+    bits = total.view(np.int64)
+    even = (error != 0) & np.isfinite(total) & ((bits & 1) == 0)
+    if not even.any():
+        return total
+    away = (error > 0) == (total > 0)
+    return (bits + np.where(even, np.where(away, 1, -1), 0)).view(np.float64)
+
+
+def _extreme(x: Reals) -> NDArray[np.bool_]:
+    size = np.abs(x)
+    return ((size < _LOW) & (size != 0)) | ~(size < _HIGH)
+
+
+def _exactly(a: float, b: float, c: float) -> float:
+    """Return a b + c of any values."""
+    if not (np.isfinite(a) and np.isfinite(b) and np.isfinite(c)):
+        return float(np.float64(a) * np.float64(b) + np.float64(c))
+    exact = Fraction(a) * Fraction(b) + Fraction(c)
+    if exact == 0:
+        return float(np.float64(a) * np.float64(b) + np.float64(c))  # which has the right sign
+    try:
+        return float(exact)
+    except OverflowError:
+        return float(np.copysign(np.inf, 1.0 if exact > 0 else -1.0))
+
+
+def _two_sum(a: Reals, b: Reals) -> tuple[Reals, Reals]:
+    """Return the rounded sum and what it lacks, exactly (Knuth)."""
+    total = a + b
+    b_part = total - a
+    return total, (a - (total - b_part)) + (b - b_part)
+
+
+def _two_product(a: Reals, b: Reals) -> tuple[Reals, Reals]:
+    """Return the rounded product and what it lacks, exactly (Dekker)."""
+    total = a * b
+    (a_high, a_low), (b_high, b_low) = _halves(a), _halves(b)
+    error = ((a_high * b_high - total) + a_high * b_low + a_low * b_high) + a_low * b_low
+    return total, error
+
+
+def _halves(x: Reals) -> tuple[Reals, Reals]:
+    high = x * 134217729.0  # 2^27 + 1
+    high = high - (high - x)
+    return high, x - high
