@@ -1,0 +1,214 @@
+"""The frame of vector instructions: decode operands and modifiers around a NumPy function.
+
+An instruction is an `Operation`: the kinds of its result and its sources, and a function of arrays.
+All encodings share it: op_sel and true16 halves, neg and abs, DPP, SDWA, clamp and omod are applied
+around the function when the instruction is decoded. `Comparison` is the same with a lane mask for a
+result. Tables of them are in `vector_integer`, `vector_float`, `vector_convert` and so on.
+
+The result of an operation is computed by `parts(...)[0]` and written by `parts(...)[1]`, so that both
+halves of a VOPD pair can read before either writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tiledsl.dialects.diagnostics import CompilerBug
+from tiledsl.targets.amdgpu.emulator.decode import Context, Entry
+from tiledsl.targets.amdgpu.emulator.modifiers import dpp, is_dpp, sdwa_reader, sdwa_writer
+from tiledsl.targets.amdgpu.emulator.operands import (
+    Read,
+    Write,
+    mask_reader,
+    mask_writer,
+    plain,
+    reader,
+    width,
+    writer,
+)
+from tiledsl.targets.amdgpu.emulator.text import EXEC, Operand, Parsed, Register
+from tiledsl.targets.gpu.emulator.program import InstructionClass, Step
+
+Array = NDArray[Any]
+Function = Callable[..., Any]
+
+_PRESERVING = frozenset(
+    {"v_mad_f16", "v_fma_f16", "v_div_fixup_f16", "v_mad_u16", "v_mad_i16", "v_fma_mixlo_f16",
+     "v_fma_mixhi_f16", "v_mad_mixlo_f16", "v_mad_mixhi_f16"}
+)  # fmt: skip
+"""CDNA's instructions with 16-bit results that leave the other half as it is; later chips' all do."""
+
+
+def zeroes_high(parsed: Parsed, context: Context) -> bool:
+    """Say whether a 16-bit result makes the upper half of its register 0."""
+    return context.generation == 9 and parsed.stem not in _PRESERVING
+
+
+def source_readers(
+    parsed: Parsed, operands: tuple[Operand, ...], kinds: tuple[str, ...], context: Context
+) -> list[Read]:
+    """Return readers of an instruction's sources, with op_sel and SDWA's selectors."""
+    if len(operands) != len(kinds):
+        raise CompilerBug(f"{parsed.text}: expected {len(kinds)} sources, found {len(operands)}")
+    if parsed.encoding == "sdwa":
+        return [
+            sdwa_reader(parsed, one, kind, context, f"src{i}_sel") if i < 2 else reader(one, kind, context)
+            for i, (one, kind) in enumerate(zip(operands, kinds, strict=True))
+        ]
+    halves = parsed.bits("op_sel") or (0,) * len(kinds)
+    halves += (0,) * (len(kinds) - len(halves))
+    return [
+        reader(one, kind, context, half)
+        for one, kind, half in zip(operands, kinds, halves, strict=False)
+    ]
+
+
+def applied(function: Function, reads: list[Read]) -> Read:
+    """Return what computes a function of what readers read."""
+    if len(reads) == 1:
+        (a,) = reads
+        return lambda m: function(a(m))
+    if len(reads) == 2:
+        a, b = reads
+        return lambda m: function(a(m), b(m))
+    if len(reads) == 3:
+        a, b, c = reads
+        return lambda m: function(a(m), b(m), c(m))
+    return lambda m: function(*(read(m) for read in reads))
+
+
+_FACTORS = {"mul:2": 2.0, "mul:4": 4.0, "div:2": 0.5}
+
+
+def _output_modifiers(parsed: Parsed, kind: str, compute: Read) -> Read:
+    """Apply omod, then clamp to 0 and 1 (of NaN: 0), to a float result."""
+    for name in ("mul", "div"):
+        if name in parsed:
+            factor = _FACTORS[f"{name}:{parsed.modifiers[name]}"]
+            inner = compute
+            compute = lambda m, inner=inner: inner(m) * inner(m).dtype.type(factor)  # noqa: E731
+    if "clamp" not in parsed:
+        return compute
+    unclamped = compute
+
+    def clamped(m: Any) -> Array:
+        value = unclamped(m)
+        one = value.dtype.type(1)
+        return np.where(value > 0, np.minimum(value, one), value.dtype.type(0))
+
+    return clamped
+
+
+@dataclass(frozen=True)
+class Operation:
+    """A vector instruction with one result.
+
+    Attributes:
+        result: The kind of the result.
+        sources: The kinds of the sources.
+        function: Of their values.
+        accumulates: The destination is the last source too.
+        clamped: The function under `clamp`, for integers (which saturate).
+    """
+
+    result: str
+    sources: tuple[str, ...]
+    function: Function
+    accumulates: bool = False
+    clamped: Function | None = None
+
+    def parts(self, parsed: Parsed, context: Context) -> tuple[Read, Write]:
+        """Return what computes the result, and what writes it."""
+        operands = parsed.operands[1:]
+        if self.accumulates:
+            operands = (*operands, parsed.operands[0])
+        reads = source_readers(parsed, operands, self.sources, context)
+        write = self._writer(parsed, context)
+        if is_dpp(parsed):
+            reads[0], write = dpp(parsed, context, reads[0], write)
+        function = self.function
+        real = self.result[0] == "f" or self.result == "bf16"
+        if "clamp" in parsed and not real:
+            if self.clamped is None:
+                raise CompilerBug(f"the AMDGPU emulator does not know this clamp: {parsed.text}")
+            function = self.clamped
+        compute = applied(function, reads)
+        return (_output_modifiers(parsed, self.result, compute) if real else compute), write
+
+    def _writer(self, parsed: Parsed, context: Context) -> Write:
+        if parsed.encoding == "sdwa":
+            return sdwa_writer(parsed, self.result, context)
+        half = 0
+        zero = False
+        if width(plain(self.result)) == 16:
+            halves = parsed.bits("op_sel") or ()
+            half = halves[-1] if len(halves) > len(self.sources) - self.accumulates else 0
+            zero = zeroes_high(parsed, context)
+        return writer(parsed.operands[0], self.result, context, half, zero)
+
+    def __call__(self, parsed: Parsed, context: Context) -> Step:
+        """Decode one instruction."""
+        compute, write = self.parts(parsed, context)
+        return lambda m: write(m, compute(m))
+
+
+def operation(
+    result: str,
+    sources: str,
+    function: Function,
+    kind: InstructionClass = InstructionClass.INTEGER,
+    *,
+    accumulates: bool = False,
+    clamped: Function | None = None,
+) -> Entry:
+    """Return the entry of an `Operation`, with the kinds of sources between blanks."""
+    decode = Operation(result, tuple(sources.split()), function, accumulates, clamped)
+    return Entry(decode, kind)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A vector instruction whose result is a lane mask: in scalar registers, EXEC or (CDNA) both.
+
+    Attributes:
+        sources: The kinds of the sources.
+        function: Of their values, returning booleans.
+        to_exec: It is a `v_cmpx`.
+    """
+
+    sources: tuple[str, ...]
+    function: Function
+    to_exec: bool = False
+
+    def __call__(self, parsed: Parsed, context: Context) -> Step:
+        """Decode one instruction."""
+        count = len(self.sources)
+        operands = parsed.operands[-count:]
+        writes = [mask_writer(one, context) for one in parsed.operands[:-count]]
+        if self.to_exec:
+            writes.append(mask_writer(Register("s", EXEC, 2), context))
+        reads = source_readers(parsed, operands, self.sources, context)
+        compute = applied(self.function, reads)
+        if is_dpp(parsed):
+            reads[0], writes[0] = dpp(parsed, context, reads[0], writes[0])
+            compute = applied(self.function, reads)
+        if len(writes) == 1:
+            (write,) = writes
+            return lambda m: write(m, compute(m))
+
+        def step(m: Any) -> None:
+            value = compute(m)
+            for write in writes:
+                write(m, value)
+
+        return step
+
+
+def select_mask(parsed: Parsed, context: Context) -> Read:
+    """Return what reads the lane mask that is an instruction's last operand."""
+    return mask_reader(parsed.operands[-1], context)
