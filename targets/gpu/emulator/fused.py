@@ -1,9 +1,9 @@
 """Fused multiply-add of float64, which NumPy lacks: a b + c rounded once, to nearest even.
 
-Where exponents are moderate it takes error-free sums and products and one rounding "to odd" (Boldo
-and Melquiond, "Emulation of FMA and Correctly Rounded Sums", IEEE Trans. Computers 57(4), 2008). The
-few values elsewhere go through exact rational numbers, one by one. (Of float32, float64 is wide enough
-for the product; `fused_float32` has only the sum to round to odd.)
+Where exponents are moderate it takes error-free sums and products and one rounding "to odd"
+(Boldo and Melquiond, "Emulation of FMA and Correctly Rounded Sums", IEEE Trans. Computers 57(4),
+2008). The few values elsewhere go through exact rational numbers, one by one. Of float32, float64
+is wide enough for the product, so that only the sum is left to round to odd.
 """
 
 from __future__ import annotations
@@ -30,10 +30,9 @@ def fused_multiply_add(a: Any, b: Any, c: Any) -> Reals:
         total: Reals = top + sum_to_odd(rest, below)
         hard = _extreme(a) | _extreme(b) | _extreme(c)
         if hard.any():
-            total = np.where(np.isfinite(a) & np.isfinite(b) & np.isfinite(c), total, a * b + c)
             total = np.array(total)
-            for at in zip(*np.nonzero(hard), strict=True):
-                total[at] = _exactly(float(a[at]), float(b[at]), float(c[at]))
+            for at in np.flatnonzero(hard):
+                total.flat[at] = _exactly(a.flat[at], b.flat[at], c.flat[at])
     return total
 
 
@@ -61,13 +60,13 @@ def _extreme(x: Reals) -> NDArray[np.bool_]:
     return ((size < _LOW) & (size != 0)) | ~(size < _HIGH)
 
 
-def _exactly(a: float, b: float, c: float) -> float:
+def _exactly(a: np.float64, b: np.float64, c: np.float64) -> float:
     """Return a b + c of any values."""
     if not (np.isfinite(a) and np.isfinite(b) and np.isfinite(c)):
-        return float(np.float64(a) * np.float64(b) + np.float64(c))
-    exact = Fraction(a) * Fraction(b) + Fraction(c)
+        return float(a * b + c)
+    exact = Fraction(float(a)) * Fraction(float(b)) + Fraction(float(c))
     if exact == 0:
-        return float(np.float64(a) * np.float64(b) + np.float64(c))  # which has the right sign
+        return float(a * b + c)  # which has the right sign
     try:
         return float(exact)
     except OverflowError:

@@ -49,7 +49,16 @@ import numpy as np
 from tiledsl.dialects.diagnostics import CompilerBug
 from tiledsl.targets.gpu.emulator.program import BasicBlock, End, Instruction, Step
 from tiledsl.targets.gpu.source_lines import source_lines
-from tiledsl.targets.nvptx.emulator import control, floats, integer, memory, moves
+from tiledsl.targets.nvptx.emulator import (
+    control,
+    exchange,
+    floats,
+    integer,
+    ldmatrix,
+    matrix,
+    memory,
+    moves,
+)
 from tiledsl.targets.nvptx.emulator.machine import Machine
 from tiledsl.targets.nvptx.emulator.opcodes import Ending, Opcode, Place, Table, unknown
 from tiledsl.targets.nvptx.emulator.operands import Context
@@ -61,6 +70,9 @@ _FAMILIES: tuple[Table, ...] = (
     floats.TABLE,
     memory.TABLE,
     control.TABLE,
+    exchange.TABLE,
+    ldmatrix.TABLE,
+    matrix.TABLE,
 )
 """Every family; no two have the same key."""
 

@@ -42,7 +42,10 @@ def test_sums_that_cancel_keep_what_is_left(a: float, b: float, units: int) -> N
 def test_floats_are_rounded_once(a: float, b: float, c: float) -> None:
     found = float(fused_float32(np.float32(a), np.float32(b), np.float32(c)))
     exact = Fraction(a) * Fraction(b) + Fraction(c)
-    candidates = [found, *(float(np.nextafter(np.float32(found), np.float32(s))) for s in (-np.inf, np.inf))]
+    candidates = [
+        found,
+        *(float(np.nextafter(np.float32(found), np.float32(s))) for s in (-np.inf, np.inf)),
+    ]
     best = min(abs(Fraction(one) - exact) for one in candidates)
     assert abs(Fraction(found) - exact) == best
 
