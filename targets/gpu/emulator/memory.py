@@ -217,6 +217,31 @@ class GlobalMemory:
         self, access: Access, address: Addresses, width: int, align: int | None, verb: str
     ) -> tuple[NDArray[np.int64], Mask | None]:
         """Return positions that are safe to touch, and the lanes that were wrong (None: none)."""
+        owner, bad = self._judged(access, address, width, align, verb)
+        if owner is None or owner.written is not None:
+            self._track_written(access, address, width, verb, bad, owner)
+        if bad is not None:
+            address = np.where(bad, np.uint64(self._spare_address), address)
+        return address.view(np.int64) - _BASE, bad
+
+    def check(
+        self,
+        access: Access,
+        address: Addresses,
+        width: int,
+        align: int | None = None,
+        verb: str = "read",
+    ) -> Mask | None:
+        """Report lanes that could not access `width` bytes, and return which (None: all could).
+
+        For an access that is made later; whether the bytes were written is asked then.
+        """
+        return self._judged(access, address, width, align, verb)[1] if len(address) else None
+
+    def _judged(
+        self, access: Access, address: Addresses, width: int, align: int | None, verb: str
+    ) -> tuple[Allocation | None, Mask | None]:
+        """Return the allocation that holds all lanes' bytes, if one does, and the wrong lanes."""
         low, high = int(address.min()), int(address.max())
         owner = self.find(low)
         bad = None
@@ -232,11 +257,7 @@ class GlobalMemory:
                 text = f"{verb} of {width} bytes that asks for alignment to {align}"
                 self._report(access, Kind.MISALIGNED, crooked, address, text)
                 bad = crooked if bad is None else bad | crooked
-        if owner is None or owner.written is not None:
-            self._track_written(access, address, width, verb, bad, owner)
-        if bad is not None:
-            address = np.where(bad, np.uint64(self._spare_address), address)
-        return address.view(np.int64) - _BASE, bad
+        return owner, bad
 
     def _report(self, access: Access, kind: Kind, bad: Mask, address: Addresses, text: str) -> None:
         def message(at: int) -> str:

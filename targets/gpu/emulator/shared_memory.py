@@ -57,6 +57,8 @@ class SharedMemory:
         self._owner: dict[int, NDArray[np.int32]] = {}
         """Scratch: by word of some width, the lane that wrote it last in this instruction."""
         self._under_way = UnderWay(count, self._shift, self._stride)
+        self.on_write: Callable[[Touch], None] | None = None
+        """Is told of every plain write and atomic, for what keeps track of more than races."""
 
     # --- access ----------------------------------------------------------------------------------
 
@@ -92,6 +94,8 @@ class SharedMemory:
         self._words.scatter(touch.flat, values, size, count)
         self._check_lanes(access, touch, values, size, count)
         self._note_write(touch)
+        if self.on_write is not None:
+            self.on_write(touch)
 
     def update(self, access: Access, offset: Offsets, size: int) -> tuple[NDArray[Any], Any, Mask]:
         """Return what an atomic needs, as `GlobalMemory.update` does; atomics never race."""
@@ -100,6 +104,8 @@ class SharedMemory:
         touch, bad = self._checked(access, offset, size, None, "write")
         good = np.ones(len(offset), np.bool_) if bad is None else ~bad
         self._note_atomic(access, touch, bad)
+        if self.on_write is not None:
+            self.on_write(touch)
         return self._words.of[size], touch.flat >> size.bit_length() - 1, good
 
     def _checked(
@@ -157,6 +163,19 @@ class SharedMemory:
             self._report_races(access, touch, self._writes, None, "write", "write")
             self._report_races(access, touch, self._atomics, None, "write", "atomic")
             self._report_races(access, touch, self._reads, None, "write", "read")
+
+    def peek(self, lanes: Lanes, offset: Offsets, size: int, count: int = 1) -> NDArray[Any]:
+        """Return elements as `load` does, unchecked: what an asynchronous read finds at last."""
+        return self._words.gather(offset + self._base[lanes], size, count)
+
+    def granules(self, lanes: Lanes, offset: Offsets, width: int) -> Granules:
+        """Return the flat granules that accesses within bounds touch, (lanes, granules)."""
+        return granules_of(offset + self._base[lanes], width, self._shift)
+
+    @property
+    def granule_count(self) -> int:
+        """Granules of all blocks."""
+        return len(self.data) >> self._shift
 
     def _note_write(self, touch: Touch) -> None:
         self._set_written(touch.flat, touch.width)

@@ -5,11 +5,12 @@ to 7 for the first matrix, 8 to 15 for the second, and so on (m16n16 has 16 rows
 matrices). In registers a lane holds 4 bytes of row lane / 4; with `.trans`, of that column. All
 forms:
 
-    m8n8 .b16               8 rows of 8 elements m8n16 .b8x16.(format)   8 rows of 16 packed
-    elements, each unpacked to a byte m16n16 .trans .b8       16 rows of 16 bytes, transposed; two
-    registers a matrix m16n16 .trans .b8x16.(format) stmatrix m16n8 .trans .b8: a lane's bytes are
-    those that it holds of an accumulator, two columns of
-                            row lane / 4 and of the row 8 below; memory has 8 rows, one a column
+    m8n8 .b16                 8 rows of 8 elements
+    m8n16 .b8x16.FORMAT       8 rows of 16 packed elements, each unpacked to a byte
+    m16n16 .trans .b8         16 rows of 16 bytes, transposed; two registers a matrix
+    m16n16 .trans .b8x16.FORMAT
+    stmatrix m16n8 .trans .b8 a lane's bytes are those that it holds of an accumulator: two columns
+                              of row lane / 4 and of the row 8 below; memory has a row a column
 
 The formats `b4x16_p64` and `b6x16_p32` are 16 elements of 4 (6) bits in the low bytes of a row,
 each put into the low bits of a byte.
