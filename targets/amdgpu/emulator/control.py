@@ -74,10 +74,16 @@ def _mask(register: int, zero: bool) -> Callable[[Context], Condition]:
     return make
 
 
+def _exit(m: Any) -> None:
+    """End the active waves; those that remain wait for them no more."""
+    m.memory.ended(m.active)
+    m.scheduler.exit(m.active)
+    m.memory.barriers.reconsider()
+
+
 def _end_program(parsed: Parsed, context: Context) -> End:
     def end(m: Any) -> None:
-        m.memory.ended(m.active)
-        m.scheduler.exit(m.active)
+        _exit(m)
 
     return end
 
@@ -91,8 +97,7 @@ def _trap(parsed: Parsed, context: Context) -> End:
         lane = int(np.flatnonzero(lanes)[0]) if lanes.any() else 0
         thread = int(m.thread_of[wave, lane])
         m.cohort.report(Kind.ASSERTION, instruction, "the kernel trapped", thread, m.count)
-        m.memory.ended(m.active)
-        m.scheduler.exit(m.active)
+        _exit(m)
 
     return end
 

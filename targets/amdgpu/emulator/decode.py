@@ -146,7 +146,7 @@ class Context:
     @property
     def generation(self) -> int:
         """The major number of the chip: 9 (CDNA), 11 or 12."""
-        return self.chip.number >> 8
+        return int(f"{self.chip.number >> 8:x}")
 
     def target(self, label: str) -> int:
         """Return the block that begins at a label."""
@@ -191,10 +191,23 @@ Table = Mapping[str, "Entry | Ending"]
 @cache
 def _families() -> Table:
     """Return every family's table in one."""
-    from tiledsl.targets.amdgpu.emulator import control, scalar, vector_integer
+    from tiledsl.targets.amdgpu.emulator import (
+        barrier,
+        control,
+        global_memory,
+        lds,
+        matrix,
+        scalar,
+        scratch,
+        vector_integer,
+        waits,
+    )
 
     merged: dict[str, Entry | Ending] = {}
-    for module in (scalar, control, vector_integer):
+    for module in (
+        scalar, control, vector_integer,
+        global_memory, scratch, lds, matrix, waits, barrier,
+    ):  # fmt: skip
         table: Table = module.TABLE
         twice = merged.keys() & table.keys()
         if twice:

@@ -31,6 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tiledsl.targets.amdgpu.emulator.decode import Code, WaveBlock
+from tiledsl.targets.amdgpu.emulator.memory_units import MemoryUnits
 from tiledsl.targets.amdgpu.emulator.text import EXEC, TTMP
 from tiledsl.targets.gpu.emulator.cohort import Cohort
 from tiledsl.targets.gpu.emulator.engine import Engine
@@ -105,6 +106,7 @@ class Machine(Engine):
         self._all = self._exec.dtype.type(2**code.wave_size - 1)
         self.lanes: Mask = np.ones((waves, code.wave_size), np.bool_)
         self.lanes_full = True
+        self.memory = MemoryUnits(self)
         self._start()
 
     def _view_registers(self) -> None:

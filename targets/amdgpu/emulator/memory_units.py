@@ -1,0 +1,104 @@
+"""What a cohort has beside registers: LDS, its clocks, barriers, private memory, and waits.
+
+`Machine.memory` is one of these; the families of memory instructions reach everything through it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tiledsl.targets.amdgpu.emulator.scratch import PrivateMemory
+from tiledsl.targets.amdgpu.emulator.text import Parsed, registers_of
+from tiledsl.targets.amdgpu.emulator.waits import LdsClocks, Waits
+from tiledsl.targets.gpu.emulator.barriers import Barriers
+from tiledsl.targets.gpu.emulator.cohort import Mask
+from tiledsl.targets.gpu.emulator.program import Instruction, InstructionClass
+from tiledsl.targets.gpu.emulator.shared_memory import SharedMemory
+
+if TYPE_CHECKING:
+    from tiledsl.targets.amdgpu.emulator.machine import Machine
+
+WORKGROUP = 0
+"""The barrier of a workgroup, the only one that waves have."""
+
+_LOADING = (InstructionClass.GLOBAL, InstructionClass.LOCAL)
+_LOAD = re.compile(r"(?:global|scratch|buffer)_load_")
+_WIDEST_GRANULE = 16
+_BYTES = re.compile(r"_[bui](8|16|32|64|96|128)(?=_|$)")
+_TO_LDS = {"ubyte": 1, "ushort": 2, "dword": 4, "dwordx3": 4, "dwordx4": 16}
+
+
+class MemoryUnits:
+    """See the module's docstring.
+
+    Attributes:
+        waits: What is under way.
+        clocks: The waves' clocks.
+        shared: LDS.
+        granule: The bytes that every access of the kernel to LDS is a multiple of.
+        barriers: Barriers.
+        private: Private memory.
+        signalled: For each wave the phase of the barrier that it has signalled, as chips that
+            signal and wait apart do.
+    """
+
+    def __init__(self, machine: Machine) -> None:
+        cohort, code = machine.cohort, machine.code
+        self._parsed = code.parsed
+        self.waits = Waits(machine)
+        self.clocks = LdsClocks(cohort.blocks, cohort.warps)
+        self.clocks.waits = self.waits
+        size = code.lds_bytes + cohort.shared_bytes
+        self.granule = granule(code.parsed)
+        self.shared = SharedMemory(cohort, self.clocks, size, self.granule)
+        wave = np.arange(machine.waves)
+        self.barriers = Barriers(
+            self.clocks, wave // cohort.warps, wave, machine.scheduler.live, count=1
+        )
+        self.private = PrivateMemory(cohort.blocks * cohort.threads, code.private_bytes)
+        self.signalled: NDArray[np.int64] = np.zeros(machine.waves, np.int64)
+
+    def touched(self, instruction: Instruction, registers: int) -> None:
+        """File findings where the coming instruction names registers that a load has yet to write.
+
+        Args:
+            instruction: Which.
+            registers: Those of its registers that some load has yet to write.
+        """
+        destination = 0
+        if instruction.kind in _LOADING:
+            parsed = self._parsed[instruction.index]
+            if _LOAD.match(parsed.stem):
+                destination = registers_of(parsed.operands[:1]) & ~registers_of(parsed.operands[1:])
+        self.waits.touched(instruction, registers, destination)
+
+    def ended(self, mask: Mask) -> None:
+        """Finish what waves that end have under way; call before the scheduler ends them."""
+        self.waits.ended(mask)
+
+
+def granule(instructions: Sequence[Parsed]) -> int:
+    """Return the bytes that every access of a kernel to LDS is a multiple of."""
+    sizes = [size for one in instructions if (size := lds_bytes(one.stem)) is not None]
+    return min(sizes, default=4)
+
+
+def lds_bytes(stem: str) -> int | None:
+    """Return the bytes that one instruction's accesses to LDS are a multiple of; None without any."""
+    if "_lds" in stem and stem.startswith(("global_load", "buffer_load")):
+        name = stem.rpartition("_")[2]
+        return _TO_LDS.get(name, 4)
+    if stem.startswith("flat_"):
+        return 1  # it may touch anything
+    if not stem.startswith("ds_") or "permute" in stem or "swizzle" in stem:
+        return None
+    found = _BYTES.search(stem)
+    bits = 32 if found is None else int(found[1])
+    if "_tr" in stem:
+        return 4
+    return 4 if bits == 96 else min(bits // 8, _WIDEST_GRANULE)

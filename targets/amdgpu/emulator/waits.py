@@ -1,0 +1,466 @@
+"""What waves have under way, and the instructions that wait for it.
+
+Memory answers when it likes; an instruction that needs the answer must stand behind a wait for it. Each
+wave counts what it has under way in *queues*, and a wait names how many may stay:
+
+    queue     what counts in it                                 gfx9     gfx11    gfx12
+    vm        loads from global and private memory, atomics     vmcnt    vmcnt    loadcnt
+              that return, copies to LDS
+    vs        stores, atomics that do not return                vmcnt    vscnt    storecnt
+    ds        LDS                                               lgkmcnt  lgkmcnt  dscnt
+    km        scalar loads                                      lgkmcnt  lgkmcnt  kmcnt
+
+A queue completes in the order of issue, but for km, which completes in any order, so that only a wait
+for none completes it; where it shares a counter with ds, a wait that leaves some says of ds what it
+would say without km. Flat instructions count in two queues, and are complete when both are.
+
+LAZY: what a load returns is read from global memory, and goes to its registers, only when a wait covers
+it; until then they hold poison. A store reaches global memory only then, too. What one wave does to one
+address stays in order all the same, as in hardware: a load that a wave's own later store would
+overtake is read before it, a store that a wave's own later load would miss is done before it. A store
+that nobody waits for is done at the end of its wave, or after `_PATIENCE` accesses of others, who may
+be waiting for it. EAGER: everything happens at issue. In both, `touched` files a finding for an
+instruction that names a register before the load that writes it is covered.
+
+LDS is different: its effects happen at issue in both modes (the LDS unit serves a wave in order), and
+only the registers are late; that other waves may see them is a matter of time (`LdsClocks`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tiledsl.dialects.diagnostics import CompilerBug
+from tiledsl.targets.amdgpu.emulator.decode import Context, Entry
+from tiledsl.targets.amdgpu.emulator.text import Constant, Parsed
+from tiledsl.targets.gpu.emulator.clocks import Clock, Clocks, Warps
+from tiledsl.targets.gpu.emulator.cohort import Mask, Mode
+from tiledsl.targets.gpu.emulator.findings import Kind
+from tiledsl.targets.gpu.emulator.pending import Pending, Units
+from tiledsl.targets.gpu.emulator.program import Instruction, InstructionClass, Step
+
+if TYPE_CHECKING:
+    from tiledsl.targets.amdgpu.emulator.machine import Machine
+
+_PATIENCE = 20_000
+"""Operations issued by anybody after which a store that nobody waits for is done."""
+_GFX10 = 0x1000
+_SCALAR_BIT = 512
+"""Bit of s0 in a set of registers."""
+
+
+class Event(Enum):
+    """What an operation counts as."""
+
+    LOAD = "load"
+    STORE = "store"
+    LDS = "LDS"
+    SCALAR = "scalar load"
+    FLAT_LOAD = "flat load"
+    FLAT_STORE = "flat store"
+
+
+_QUEUES = {
+    Event.LOAD: ("vm",),
+    Event.STORE: ("vs",),
+    Event.LDS: ("ds",),
+    Event.SCALAR: ("km",),
+    Event.FLAT_LOAD: ("vm", "ds"),
+    Event.FLAT_STORE: ("vs", "ds"),
+}
+
+Fetch = Callable[[], Any]
+"""Reads memory."""
+Deliver = Callable[[Any, "Mask | None"], None]
+"""Takes effect with what `Fetch` returned (None: poison), for the waves in a mask (None: all its)."""
+
+
+@dataclass(frozen=True)
+class Reach:
+    """The bytes of global memory that each wave may touch: from `low` to below `high`, (waves,)."""
+
+    low: NDArray[np.uint64]
+    high: NDArray[np.uint64]
+
+
+@dataclass(eq=False)
+class Operation:
+    """One instruction's asynchronous operation.
+
+    Attributes:
+        instruction: Which.
+        waves: Who issued it.
+        registers: What it writes, a bit a register.
+        event: What it counts as.
+        fetch: Reads what it returns; None for stores.
+        deliver: Takes effect; None once it has.
+        reach: What it touches of global memory; None where no order is to be kept.
+        born: How many operations had been issued by then.
+        time: For LDS: each wave's time at issue; None where it does not touch LDS.
+    """
+
+    instruction: Instruction
+    waves: Units
+    registers: int
+    event: Event
+    fetch: Fetch | None
+    deliver: Deliver | None
+    reach: Reach | None
+    born: int
+    time: NDArray[np.uint32] | None = None
+    waiting: Mask = field(init=False)
+    """Rows (positions in `waves`) that no wait has covered yet."""
+    left: NDArray[np.int8] = field(init=False)
+    """Queues that have still to complete each row."""
+    acted: Mask = field(init=False)
+    """Rows that have taken effect."""
+    _fetched: bool = False
+    _values: Any = None
+
+    def __post_init__(self) -> None:
+        rows = len(self.waves)
+        self.waiting = np.ones(rows, np.bool_)
+        self.left = np.full(rows, len(_QUEUES[self.event]), np.int8)
+        self.acted = np.full(rows, self.deliver is None)
+
+    def take(self) -> Any:
+        """Return what it reads, reading memory the first time."""
+        if not self._fetched and self.fetch is not None:
+            self._values = self.fetch()
+            self._fetched = True
+        return self._values
+
+    def act(self, rows: Mask, waves: int) -> None:
+        """Take effect for some rows, once."""
+        rows = rows & ~self.acted
+        if self.deliver is None or not rows.any():
+            return
+        values = self.take()
+        if rows.all():
+            self.deliver(values, None)
+        else:
+            mask = np.zeros(waves, np.bool_)
+            mask[self.waves[rows]] = True
+            self.deliver(values, mask)
+        self.acted |= rows
+
+
+class Waits:
+    """The queues of all waves of a cohort."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self.shared_counter = machine.code.chip.number < _GFX10
+        """Whether loads and stores count together, in order."""
+        self._lazy = machine.cohort.mode is Mode.LAZY
+        queues = {name: Pending(machine.waves) for name in ("vm", "vs", "ds", "km")}
+        if self.shared_counter:
+            queues["vs"] = queues["vm"]
+        self._queues = queues
+        self._operations: list[Operation] = []
+        self._issued = 0
+
+    # --- issue -----------------------------------------------------------------------------------
+
+    def issue(
+        self,
+        event: Event,
+        instruction: Instruction,
+        registers: int,
+        fetch: Fetch | None,
+        deliver: Deliver,
+        *,
+        reach: Reach | None = None,
+        late: bool = True,
+        lds_time: NDArray[np.uint32] | None = None,
+    ) -> None:
+        """File an operation of the machine's current group.
+
+        Args:
+            event: What it counts as.
+            instruction: Which.
+            registers: The registers it writes, as `text.registers_of` numbers them.
+            fetch: Reads what it returns, for all the group's active lanes; None for stores.
+            deliver: Writes registers or memory.
+            reach: The global memory it touches, where order has to be kept.
+            late: Whether LAZY may put `fetch` off too.
+            lds_time: Each wave's time, (waves,), where other waves could see it in LDS.
+        """
+        machine = self._machine
+        self._issued += 1
+        waves = np.flatnonzero(machine.active)
+        operation = Operation(
+            instruction, waves, registers, event, fetch, deliver, reach, self._issued, lds_time
+        )
+        if self._lazy:
+            if not late:
+                operation.take()
+            if registers:
+                deliver(None, None)
+        else:
+            operation.act(operation.waiting, machine.waves)
+        self._operations.append(operation)
+        machine.outstanding |= registers
+
+        def complete(rows: Mask) -> None:
+            self._complete(operation, rows)
+
+        for queue in dict.fromkeys(_QUEUES[event]):
+            self._queues[queue].issue(waves, complete)
+
+    def reach(self, address: NDArray[np.uint64], where: Units | None, width: int) -> Reach | None:
+        """Return what an access may touch, where that matters (LAZY); see `Lanes` for `where`."""
+        if not self._lazy:
+            return None
+        machine = self._machine
+        low = np.full(machine.waves, np.iinfo(np.uint64).max, np.uint64)
+        high = np.zeros(machine.waves, np.uint64)
+        if where is None:
+            by_wave = address.reshape(machine.waves, -1)
+            low, high = by_wave.min(1), by_wave.max(1) + np.uint64(width)
+        elif len(address):
+            wave = where // machine.wave_size
+            np.minimum.at(low, wave, address)
+            np.maximum.at(high, wave, address + np.uint64(width))
+        return Reach(low, high)
+
+    def order(self, reach: Reach | None, *, writes: bool) -> None:
+        """Keep the order of one wave's accesses: call before one that touches `reach`."""
+        if reach is None:
+            return
+        for operation in self._operations:
+            other = operation.reach
+            if other is None:
+                continue
+            if operation.event in (Event.STORE, Event.FLAT_STORE):
+                if operation.acted.all():
+                    continue
+                rows = self._overlap(operation, other, reach)
+                if self._issued - operation.born > _PATIENCE:
+                    rows = ~operation.acted
+                operation.act(rows, self._machine.waves)
+            elif writes and self._overlap(operation, other, reach).any():
+                operation.take()
+
+    def _overlap(self, operation: Operation, one: Reach, other: Reach) -> Mask:
+        waves = operation.waves
+        low, high = other.low[waves], other.high[waves]
+        overlap = (one.low[waves] < high) & (low < one.high[waves])
+        return overlap & operation.waiting & self._machine.active[waves]
+
+    # --- completion ------------------------------------------------------------------------------
+
+    def wait(self, queue: str, keep: int) -> None:
+        """Let the current group's operations complete but for the youngest `keep` of each wave."""
+        if queue == "km" and keep:
+            return
+        pending = self._queues[queue]
+        if pending:
+            pending.wait(self._machine.active, keep)
+            self._forget()
+
+    def wait_all(self) -> None:
+        """Let everything of the current group complete."""
+        for queue in self._queues:
+            self.wait(queue, 0)
+
+    def ended(self, mask: Mask) -> None:
+        """Let everything of waves that end complete."""
+        for pending in self._queues.values():
+            if pending:
+                pending.wait(mask, 0)
+        self._forget()
+
+    def _complete(self, operation: Operation, rows: Mask) -> None:
+        """Note that one queue has completed some rows."""
+        operation.left[rows] -= 1
+        done = rows & (operation.left <= 0)
+        if done.any():
+            operation.act(done, self._machine.waves)
+            operation.waiting &= ~done
+
+    def _forget(self) -> None:
+        """Drop what is complete, and learn which registers are outstanding."""
+        self._operations = [one for one in self._operations if one.waiting.any()]
+        outstanding = 0
+        for operation in self._operations:
+            outstanding |= operation.registers
+        self._machine.outstanding = outstanding
+
+    # --- what should have waited -----------------------------------------------------------------
+
+    def touched(self, instruction: Instruction, registers: int, destination: int) -> None:
+        """File findings for an instruction of the current group that names outstanding registers.
+
+        Args:
+            instruction: Which.
+            registers: Those of its registers that are outstanding.
+            destination: The registers that it loads itself, if it is a load that counts in "vm":
+                loads of one queue write in order, so those need no wait.
+        """
+        machine = self._machine
+        for operation in self._operations:
+            hit = operation.registers & registers
+            if operation.event is Event.LOAD:
+                hit &= ~destination
+            late = operation.waiting & machine.active[operation.waves]
+            if not hit or not late.any():
+                continue
+            wave = int(operation.waves[late][0])
+            machine.cohort.report(
+                Kind.MISSING_WAIT,
+                instruction,
+                f"{_spelled(hit)} used before a wait for what `{operation.instruction.text}` loads",
+                int(machine.thread_of[wave, 0]),
+                int(np.count_nonzero(late)),
+            )
+
+    def oldest_lds(self, warps: Warps) -> NDArray[np.uint32]:
+        """Return each warp's time of its oldest access to LDS that no wait has covered; else the last."""
+        oldest = np.full(self._machine.waves, np.iinfo(np.uint32).max, np.uint32)
+        for operation in self._operations:
+            if operation.time is not None:
+                waves = operation.waves[operation.waiting]
+                oldest[waves] = np.minimum(oldest[waves], operation.time[waves])
+        return oldest[warps]
+
+
+class LdsClocks(Clocks):
+    """Clocks of waves whose accesses to LDS become known to others only once they were waited for.
+
+    A barrier makes known what a wave did until then, but not what the LDS unit may not have done
+    yet. Each access has a time of its own; what is released ends before the oldest access that is
+    still under way.
+    """
+
+    waits: Waits
+
+    def advance(self, warp: Warps) -> NDArray[np.uint32]:
+        """Begin a new time for each warp, for an access to LDS; returns all warps' own times."""
+        self.seen[warp, self.rank[warp]] += 1
+        self.version += 1
+        return self.times().ravel()
+
+    def release(self, warp: Warps) -> Clock:
+        """Return what each of the (distinct) warps may make known, and begin a new time for it."""
+        known = super().release(warp)
+        rows = np.arange(len(warp))
+        own = known[rows, self.rank[warp]]
+        known[rows, self.rank[warp]] = np.minimum(own, self.waits.oldest_lds(warp) - np.uint32(1))
+        return known
+
+
+def _spelled(registers: int) -> str:
+    """Name a set of registers: the first run of one file."""
+    first = (registers & -registers).bit_length() - 1
+    count = 1
+    while registers >> (first + count) & 1:
+        count += 1
+    if first >= _SCALAR_BIT:
+        file, number = "s", first - _SCALAR_BIT
+    else:
+        file, number = ("v", first) if first < 256 else ("a", first - 256)
+    return f"{file}{number}" if count == 1 else f"{file}[{number}:{number + count - 1}]"
+
+
+# --- instructions --------------------------------------------------------------------------------
+
+_COUNTERS = {
+    "vmcnt": ("vm",), "lgkmcnt": ("ds", "km"), "vscnt": ("vs",), "expcnt": (),
+    "loadcnt": ("vm",), "storecnt": ("vs",), "dscnt": ("ds",), "kmcnt": ("km",),
+    "samplecnt": (), "bvhcnt": (), "loadcnt_dscnt": ("vm", "ds"), "storecnt_dscnt": ("vs", "ds"),
+}  # fmt: skip
+"""The queues of each counter."""
+_SPELLED = re.compile(r"(vmcnt|lgkmcnt|expcnt|vscnt)\((0x[0-9a-fA-F]+|\d+)\)")
+_SATURATED = re.compile(r"(vmcnt|lgkmcnt|expcnt|vscnt)_sat")
+
+
+def _wait_step(waits: list[tuple[str, int]]) -> Step:
+    if len(waits) == 1:
+        ((queue, keep),) = waits
+
+        def one(machine: Machine) -> None:
+            machine.memory.waits.wait(queue, keep)
+
+        return one
+
+    def several(machine: Machine) -> None:
+        for queue, keep in waits:
+            machine.memory.waits.wait(queue, keep)
+
+    return several
+
+
+def _waits_for(counter: str, keep: int) -> list[tuple[str, int]]:
+    return [(queue, keep) for queue in _COUNTERS[counter]]
+
+
+def _waitcnt(parsed: Parsed, context: Context) -> Step:
+    """Decode `s_waitcnt`: named counters, or all in one number."""
+    rest = parsed.rest
+    if re.fullmatch(r"0x[0-9a-fA-F]+|\d+", rest):
+        found = _unpacked(int(rest, 0), context)
+    else:
+        found = [(name, int(value, 0)) for name, value in _SPELLED.findall(rest)]
+        if _SPELLED.sub("", rest).strip(" &,"):
+            raise CompilerBug(f"the AMDGPU emulator does not know the wait `{parsed.text}`")
+    return _wait_step([one for name, keep in found for one in _waits_for(name, keep)])
+
+
+def _unpacked(value: int, context: Context) -> list[tuple[str, int]]:
+    """Take the one number of `s_waitcnt` apart (LLVM's AMDGPUBaseInfo, `decodeWaitcnt`)."""
+    if context.chip.number < _GFX10:
+        vm, lgkm = value & 15 | value >> 10 & 48, value >> 8 & 15
+    else:
+        vm, lgkm = value >> 10 & 63, value >> 4 & 63
+    return [("vmcnt", vm), ("lgkmcnt", lgkm)]
+
+
+def _single(parsed: Parsed, context: Context) -> Step:
+    """Decode the waits for one counter: `s_waitcnt_vscnt null, 0x0`, `s_wait_loadcnt 0x1`."""
+    del context
+    counter = parsed.stem.removeprefix("s_waitcnt_").removeprefix("s_wait_")
+    keep = parsed.operands[-1]
+    if not isinstance(keep, Constant) or keep.integer is None:
+        raise CompilerBug(f"the AMDGPU emulator does not know the wait `{parsed.text}`")
+    return _wait_step(_waits_for(counter, keep.integer))
+
+
+def _pair(parsed: Parsed, context: Context) -> Step:
+    """Decode `s_wait_loadcnt_dscnt` and its like: the ds count in the low six bits."""
+    del context
+    counter = parsed.stem.removeprefix("s_wait_")
+    both = parsed.operands[-1]
+    if not isinstance(both, Constant) or both.integer is None:
+        raise CompilerBug(f"the AMDGPU emulator does not know the wait `{parsed.text}`")
+    first, second = _COUNTERS[counter]
+    return _wait_step([(first, both.integer >> 8 & 63), (second, both.integer & 63)])
+
+
+def _idle(parsed: Parsed, context: Context) -> Step:
+    del parsed, context
+    return lambda machine: machine.memory.waits.wait_all()
+
+
+_WAIT = InstructionClass.SYNCHRONIZE
+TABLE = {
+    "s_waitcnt": Entry(_waitcnt, _WAIT),
+    "s_wait_idle": Entry(_idle, _WAIT),
+    "s_wait_loadcnt_dscnt": Entry(_pair, _WAIT),
+    "s_wait_storecnt_dscnt": Entry(_pair, _WAIT),
+    **{
+        f"s_waitcnt_{name}": Entry(_single, _WAIT)
+        for name in ("vmcnt", "lgkmcnt", "vscnt", "expcnt")
+    },
+    **{
+        f"s_wait_{name}": Entry(_single, _WAIT)
+        for name in ("loadcnt", "storecnt", "dscnt", "kmcnt", "samplecnt", "bvhcnt", "expcnt")
+    },
+}
