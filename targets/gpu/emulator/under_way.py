@@ -23,20 +23,20 @@ class UnderWay:
     def __init__(self, granules: int, shift: int, stride: int) -> None:
         self._shift = shift
         self._stride = stride
-        self._writes = np.zeros(granules, np.int16)
-        self._reads = np.zeros(granules, np.int16)
+        self._writes = np.zeros(granules, np.int32)
+        self._reads = np.zeros(granules, np.int32)
         pages = (stride >> _PAGE) + 1
         self._pages = {True: np.zeros(pages, np.int64), False: np.zeros(pages, np.int64)}
 
     def begin(self, granules: Positions, touch: Touch, *, writing: bool) -> None:
         """Count lanes' operations in."""
-        (self._writes if writing else self._reads)[granules] += 1
+        # One granule may be in use twice. NumPy's `add.at` is quick where all types agree.
+        np.add.at(self._writes if writing else self._reads, granules.ravel(), np.int32(1))
         self._pages[writing] += self._by_page(granules)
 
     def end(self, granules: Positions, *, writing: bool) -> None:
         """Count lanes' operations out."""
-        counts = self._writes if writing else self._reads
-        counts[granules] = np.maximum(counts[granules] - 1, 0)
+        np.add.at(self._writes if writing else self._reads, granules.ravel(), np.int32(-1))
         self._pages[writing] -= self._by_page(granules)
 
     def _by_page(self, granules: Positions) -> NDArray[np.int64]:
@@ -61,7 +61,7 @@ class UnderWay:
         low, high = touch.low >> _PAGE, (touch.high - 1 >> _PAGE) + 1
         return bool(self._pages[writing][low:high].any())
 
-    def _busy(self, touch: Touch, counts: NDArray[np.int16]) -> Mask | None:
+    def _busy(self, touch: Touch, counts: NDArray[np.int32]) -> Mask | None:
         counted = counts[granules_of(touch.flat, touch.width, self._shift)]
         busy = np.logical_or.reduce(counted > 0, 1)
         return busy if busy.any() else None

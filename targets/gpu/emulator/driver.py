@@ -1,0 +1,199 @@
+"""A driver whose device is this program: what `targets.driver` asks for, on an emulator.
+
+One driver serves one chip. What it loads is the text that the vendor's assembler would get (PTX, or
+AMDGPU assembly), decoded once; a launch runs to its end before it returns, so streams and events
+exist but order nothing. Faults of the kernel are a `KernelError` (or a warning) after the launch,
+as `settings` says, once what it did write is in memory.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from itertools import count
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tiledsl.dialects.diagnostics import KernelError
+from tiledsl.targets.driver import PLAIN_LAUNCH, DeviceInfo, Grid, LaunchOptions, Resources
+from tiledsl.targets.driver_library import contiguous_address
+from tiledsl.targets.gpu.emulator import grid as grids
+from tiledsl.targets.gpu.emulator import settings
+from tiledsl.targets.gpu.emulator.cohort import Mode
+from tiledsl.targets.gpu.emulator.findings import Findings
+from tiledsl.targets.gpu.emulator.launch import Launch, Program
+from tiledsl.targets.gpu.emulator.memory import GlobalMemory
+from tiledsl.targets.gpu.emulator.report import make_report
+from tiledsl.targets.target import find
+
+Load = Callable[[str, str, str, GlobalMemory], Program]
+
+TEXTS = {"nvptx": "ptx", "amdgpu": "amdgcn"}
+"""The text of an artifact that each target's emulator reads."""
+
+
+def text_of(chip: str) -> str:
+    """Return the name of the text that the emulator of a chip reads.
+
+    Raises:
+        KernelError: No emulator has such a chip.
+    """
+    owner, name = find(chip)
+    if owner.NAME not in TEXTS:
+        raise KernelError(f"expected a GPU to emulate, found {name!r}")
+    return TEXTS[owner.NAME]
+
+
+class EmulatorDriver:
+    """A `tiledsl.targets.driver.Driver` that emulates one chip."""
+
+    name = "emulate"
+
+    def __init__(self, chip: str) -> None:
+        self.chip = chip
+        owner, _ = find(chip)
+        text_of(chip)
+        self._owner = owner.NAME
+        self._load = cast("Load", import_module(f"tiledsl.targets.{owner.NAME}.emulator").load)
+        self.memory = GlobalMemory()
+        self._lock = threading.Lock()
+        """One launch at a time: names are the memory's, and cores are few."""
+        self._handles = count(1)
+        self._events: dict[int, float] = {}
+
+    def devices(self) -> Sequence[DeviceInfo]:
+        """Return the one device there is."""
+        chips: Any = import_module(f"tiledsl.targets.{self._owner}.chips")
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        shared = chips.chip(self.chip).shared_bytes
+        cores = settings.processes()
+        name = f"emulated {self.chip}"
+        return [DeviceInfo(0, name, self.chip, True, memory, cores, shared)]
+
+    def load(
+        self,
+        binary: bytes,
+        entry: str,
+        shared_bytes: int,
+        device: int = 0,
+        options: LaunchOptions = PLAIN_LAUNCH,
+    ) -> EmulatedKernel:
+        """Decode a kernel.
+
+        Args:
+            binary: Its text, encoded.
+            entry: Its name.
+            shared_bytes: Dynamic shared memory of a launch.
+            device: 0.
+            options: What every launch asks for; clusters are refused.
+
+        Raises:
+            KernelError: It asks for clusters.
+            CompilerBug: The text has an instruction that the emulator does not know.
+        """
+        if options.cluster != (1, 1, 1):
+            raise KernelError(f"the emulator launches no clusters, found {options.cluster}")
+        with self._lock:
+            program = self._load(binary.decode(), entry, self.chip, self.memory)
+        return EmulatedKernel(self, program, entry, shared_bytes)
+
+    def allocate(self, size: int, device: int = 0) -> int:
+        """Return the address of `size` new bytes of device memory; 0 bytes are allowed."""
+        with self._lock:
+            return self.memory.allocate(size)
+
+    def free(self, address: int, device: int = 0) -> None:
+        """Release what `allocate` returned."""
+        with self._lock:
+            self.memory.free(address)
+
+    def copy_in(self, address: int, array: NDArray[Any], device: int = 0) -> None:
+        """Copy a C-contiguous NumPy array to device memory."""
+        contiguous_address(array)
+        self.memory.bytes_at(address, array.nbytes)[:] = array.reshape(-1).view(np.uint8)
+        self.memory.mark_written(address, array.nbytes)
+
+    def copy_out(self, array: NDArray[Any], address: int, device: int = 0) -> None:
+        """Copy device memory to a C-contiguous NumPy array."""
+        contiguous_address(array)
+        array.reshape(-1).view(np.uint8)[:] = self.memory.bytes_at(address, array.nbytes)
+
+    def synchronize(self, device: int = 0) -> None:
+        """Do nothing: a launch has ended when it returns."""
+
+    def create_stream(self, device: int = 0) -> int:
+        """Return a number; all streams are one."""
+        return next(self._handles)
+
+    def destroy_stream(self, stream: int, device: int = 0) -> None:
+        """Do nothing."""
+
+    def record_event(self, stream: int = 0, device: int = 0) -> int:
+        """Mark this point in time."""
+        event = next(self._handles)
+        self._events[event] = time.perf_counter()
+        return event
+
+    def elapsed_ms(self, start: int, end: int, device: int = 0) -> float:
+        """Return the milliseconds that the emulator took between two events."""
+        return (self._events[end] - self._events[start]) * 1e3
+
+    def destroy_event(self, event: int, device: int = 0) -> None:
+        """Release an event made by `record_event`."""
+        del self._events[event]
+
+    def launch(
+        self, program: Program, entry: str, grid: Grid, threads: int, arguments: bytes, shared: int
+    ) -> None:
+        """Run a decoded kernel to its end.
+
+        Raises:
+            KernelError: It did something wrong, and `settings` do not say to warn.
+        """
+        chosen = settings.current()
+        mode = settings.current_mode()
+        findings = Findings()
+        counting = chosen.report is not None
+        launch = Launch(
+            grid, threads, arguments, shared, self.memory, Mode(mode), counting=counting
+        )
+        with self._lock:
+            self.memory.name(chosen.names)
+            counters = grids.run(program, launch, findings)
+        if chosen.report is not None and counters is not None:
+            decoded = program.blocks, program.instructions
+            shape = grid, threads, shared
+            chosen.report(
+                make_report(entry, self.chip, mode, shape, decoded, counters, findings.all())
+            )
+        if chosen.findings != "report":
+            findings.raise_or_warn(entry, warn=chosen.findings == "warn")
+
+
+class EmulatedKernel:
+    """A `tiledsl.targets.driver.Kernel`: one decoded entry point."""
+
+    def __init__(
+        self, driver: EmulatorDriver, program: Program, entry: str, shared_bytes: int
+    ) -> None:
+        self.program = program
+        self._driver = driver
+        self._entry = entry
+        self._shared_bytes = shared_bytes
+
+    @property
+    def resources(self) -> Resources:
+        """What the code takes, as far as an emulator knows: no registers are counted."""
+        return Resources(0, None, 0, 0)
+
+    def launch(self, grid: Grid, threads: int, arguments: bytes, stream: int = 0) -> None:
+        """Run on `grid`; returns when it has ended. With a zero in the grid nothing runs."""
+        if 0 not in grid:
+            self._driver.launch(
+                self.program, self._entry, grid, threads, arguments, self._shared_bytes
+            )
