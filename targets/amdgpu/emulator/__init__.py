@@ -127,7 +127,7 @@ def _launch(values: dict[str, int], generation: int) -> Launch:
         if values.get(f"user_sgpr_{name}", 0):
             places[name] = register
             register += count
-    unknown = places.keys() - {"private_segment_buffer", "kernarg_segment_ptr"}
+    unknown = places.keys() - {"private_segment_buffer", "kernarg_segment_ptr", "dispatch_ptr"}
     if unknown or values.get("user_sgpr_kernarg_preload_length", 0):
         raise CompilerBug(f"the AMDGPU emulator does not provide {sorted(unknown)} to kernels")
     register = max(values.get("user_sgpr_count", 0), register)
@@ -142,6 +142,7 @@ def _launch(values: dict[str, int], generation: int) -> Launch:
     offset = values.get("system_sgpr_private_segment_wavefront_offset", 0)
     return Launch(
         arguments=places.get("kernarg_segment_ptr"),
+        dispatch=places.get("dispatch_ptr"),
         workgroup_ids=tuple(ids),
         trap_ids=trap_ids,
         private_buffer=places.get("private_segment_buffer"),

@@ -59,7 +59,7 @@ def _conditional(make: Callable[[Context], Condition]) -> EndDecoder:
 
 
 def _scc(value: bool) -> Callable[[Context], Condition]:
-    return lambda context: (lambda m: m.scc if value else ~m.scc)
+    return lambda context: lambda m: m.scc if value else ~m.scc
 
 
 def _mask(register: int, zero: bool) -> Callable[[Context], Condition]:
@@ -74,16 +74,9 @@ def _mask(register: int, zero: bool) -> Callable[[Context], Condition]:
     return make
 
 
-def _exit(m: Any) -> None:
-    """End the active waves; those that remain wait for them no more."""
-    m.memory.ended(m.active)
-    m.scheduler.exit(m.active)
-    m.memory.barriers.reconsider()
-
-
 def _end_program(parsed: Parsed, context: Context) -> End:
     def end(m: Any) -> None:
-        _exit(m)
+        m.leave()
 
     return end
 
@@ -97,7 +90,7 @@ def _trap(parsed: Parsed, context: Context) -> End:
         lane = int(np.flatnonzero(lanes)[0]) if lanes.any() else 0
         thread = int(m.thread_of[wave, lane])
         m.cohort.report(Kind.ASSERTION, instruction, "the kernel trapped", thread, m.count)
-        _exit(m)
+        m.leave()
 
     return end
 

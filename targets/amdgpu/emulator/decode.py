@@ -12,8 +12,8 @@ to wait is an `Ending` instead: its decoder returns the block's `End`, and finds
 on without it in `context.following`.
 
 Steps get a `machine.Machine`. Values of operands are read and written through `operands` (`reader`,
-`writer`, `scalar_reader`, `scalar_writer`), which know modifiers and masks. An instruction that is not in a table is a `CompilerBug`
-that names it.
+`writer`, `scalar_reader`, `scalar_writer`), which know modifiers and masks. An instruction that is
+not in a table is a `CompilerBug` that names it.
 
 Code has addresses only as far as they can be computed with: instruction i is at
 `CODE_ADDRESS + 8 * i`, and `s_getpc_b64` returns the next one's.
@@ -53,6 +53,7 @@ class Launch:
 
     Attributes:
         arguments: The first of the scalar registers with the arguments' address; None without.
+        dispatch: The first of those with the dispatch packet's address; None without.
         workgroup_ids: (scalar register, axis) of each workgroup id in scalar registers.
         trap_ids: Workgroup ids are in ttmp9 (x) and ttmp7 (y, z << 16).
         private_buffer: The first of four scalar registers with a descriptor of private memory.
@@ -60,6 +61,7 @@ class Launch:
     """
 
     arguments: int | None
+    dispatch: int | None
     workgroup_ids: tuple[tuple[int, int], ...]
     trap_ids: bool
     private_buffer: int | None
@@ -194,19 +196,28 @@ def _families() -> Table:
     from tiledsl.targets.amdgpu.emulator import (
         barrier,
         control,
+        division,
+        dual,
         global_memory,
         lds,
         matrix,
+        packed,
         scalar,
+        scalar_memory,
         scratch,
+        vector_compare,
+        vector_convert,
+        vector_float,
         vector_integer,
+        vector_lanes,
         waits,
     )
 
     merged: dict[str, Entry | Ending] = {}
     for module in (
-        scalar, control, vector_integer,
-        global_memory, scratch, lds, matrix, waits, barrier,
+        scalar, scalar_memory, control,
+        vector_integer, vector_float, vector_convert, vector_compare, vector_lanes, packed, division,
+        dual, global_memory, scratch, lds, matrix, waits, barrier,
     ):  # fmt: skip
         table: Table = module.TABLE
         twice = merged.keys() & table.keys()

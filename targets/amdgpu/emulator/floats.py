@@ -7,8 +7,7 @@ maximum that tell the zeros apart, and the functions of the transcendental unit.
 Fused multiply-add goes by way of float64. Of float32 the product is exact there, and so only the sum
 rounds before the result does; that matters only where the float64 sum lies half way between two
 float32 (or is tiny), and there the sum is rounded to odd first, which makes the two roundings one
-(Boldo and Melquiond, "Emulation of FMA and correctly rounded sums", 2008). Float64 itself uses their
-algorithm with error-free transformations, and integers where exponents are extreme.
+(`targets.gpu.emulator.fused`, which does float64's too).
 
 The transcendental unit is documented to within 1 ulp; here results are float64's rounded once. It
 takes subnormal float32 for zero and returns none, which LLVM's expansions count on.
@@ -16,11 +15,12 @@ takes subnormal float32 for zero and returns none, which LLVM's expansions count
 
 from __future__ import annotations
 
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from tiledsl.targets.gpu.emulator.fused import sum_to_odd
 
 Array = NDArray[Any]
 
@@ -29,26 +29,9 @@ _TIE, _TAIL = np.uint64(1 << 28), np.uint64((1 << 29) - 1)
 _SMALLEST = np.finfo(np.float32).smallest_normal
 
 
-def _two_sum(a: Array, b: Array) -> tuple[Array, Array]:
-    """Return the rounded sum and its error."""
-    total = a + b
-    other = total - a
-    return total, (a - (total - other)) + (b - other)
-
-
-def _odd(total: Array, error: Array) -> Array:
-    """Return `total + error` rounded to odd, `total` being that sum rounded to nearest."""
-    bits = np.ascontiguousarray(total).view(np.int64).copy()
-    fix = (error != 0) & np.isfinite(error) & ((bits & 1) == 0)
-    away = (error > 0) == (total > 0)
-    bits += np.where(fix, np.where(away, 1, -1), 0)
-    return bits.view(np.float64)
-
-
-def sum_to_odd(a: Array, b: Array) -> Array:
-    """Return a + b of float64 rounded to odd, for one more rounding to a narrower format."""
-    total, error = _two_sum(a, b)
-    return _odd(total, error)
+def wide(value: Array) -> Array:
+    """Return values as float64."""
+    return np.asarray(value, np.float64)
 
 
 def fma(a: Array, b: Array, c: Array) -> Array:
@@ -59,58 +42,14 @@ def fma(a: Array, b: Array, c: Array) -> Array:
     tail = total.view(np.uint64) & _TAIL
     doubtful = (tail == _TIE) | (np.abs(result) <= _SMALLEST)
     if doubtful.any():
-        result = sum_to_odd(product, np.asarray(c, np.float64)).astype(np.float32)
+        result = sum_to_odd(*np.broadcast_arrays(product, wide(c))).astype(np.float32)
     return result
 
 
 def fma16(a: Array, b: Array, c: Array) -> Array:
     """Return a * b + c of float16, rounded once."""
     product = np.multiply(a, b, dtype=np.float32)  # exact: 22 bits
-    return sum_to_odd(product.astype(np.float64), np.asarray(c, np.float64)).astype(np.float16)
-
-
-def _split(value: Array) -> tuple[Array, Array]:
-    """Return halves of 26 bits whose sum is the value (Veltkamp)."""
-    scaled = value * 134217729.0
-    high = scaled - (scaled - value)
-    return high, value - high
-
-
-def fma64(a: Array, b: Array, c: Array) -> Array:
-    """Return a * b + c of float64, rounded once."""
-    a, b, c = np.broadcast_arrays(a, b, c)
-    product = a * b
-    (ah, al), (bh, bl) = _split(a), _split(b)
-    error = ((ah * bh - product) + ah * bl + al * bh) + al * bl
-    low_sum, low_error = _two_sum(c, error)
-    high_sum, high_error = _two_sum(product, low_sum)
-    tail = _odd(*_two_sum(low_error, high_error))
-    result = high_sum + tail
-    special = ~np.isfinite(product) | ~np.isfinite(c) | (product == 0) | (a == 0) | (b == 0)
-    special &= ~np.isfinite(a) | ~np.isfinite(b) | ~np.isfinite(c) | (a == 0) | (b == 0)
-    result = np.where(special, product + c, result)
-    exact = _extreme(a, b, c, product) & ~special
-    for place in zip(*np.nonzero(exact), strict=True):
-        result[place] = _fraction_fma(float(a[place]), float(b[place]), float(c[place]))
-    return result
-
-
-def _extreme(a: Array, b: Array, c: Array, product: Array) -> Array:
-    """Say where float64's error-free transformations may lose something."""
-    sizes = [np.abs(one) for one in (a, b, c, product)]
-    large = np.maximum.reduce(sizes) > 2.0**990
-    small = (sizes[3] < 2.0**-900) | ((sizes[2] < 2.0**-900) & (sizes[2] > 0))
-    return large | small
-
-
-def _fraction_fma(a: float, b: float, c: float) -> float:
-    exact = Fraction(a) * Fraction(b) + Fraction(c)
-    if exact == 0:
-        return a * b + c
-    try:
-        return exact.numerator / exact.denominator
-    except OverflowError:
-        return float("inf") if exact > 0 else float("-inf")
+    return sum_to_odd(*np.broadcast_arrays(wide(product), wide(c))).astype(np.float16)
 
 
 _UNSIGNED: dict[int, Any] = {2: np.uint16, 4: np.uint32, 8: np.uint64}
@@ -160,3 +99,102 @@ def to_integer(low: int, high: int, dtype: Any) -> Any:
         return np.where(np.isnan(wide), 0.0, clipped).astype(np.int64).astype(dtype)
 
     return convert
+
+
+# --- parts of a number ---------------------------------------------------------------------------
+
+_EXPONENT_BITS = {2: 5, 4: 8, 8: 11}
+
+
+def exponent(value: Array) -> NDArray[np.int64]:
+    """Return the exponent field."""
+    bits = _bits(value)
+    size = _EXPONENT_BITS[value.itemsize]
+    mantissa = 8 * value.itemsize - 1 - size
+    return (bits >> bits.dtype.type(mantissa)).astype(np.int64) & ((1 << size) - 1)
+
+
+def is_subnormal(value: Array) -> Array:
+    """Return which numbers are subnormal."""
+    return (exponent(value) == 0) & (value != 0)
+
+
+def fraction(value: Array) -> Array:
+    """Return value - floor(value), below 1."""
+    kind = value.dtype.type
+    below = np.nextafter(kind(1), kind(0))
+    return np.where(np.isnan(value), value, np.minimum(value - np.floor(value), below))
+
+
+def mantissa(value: Array) -> Array:
+    """Return the significand in [0.5, 1), signed; what is not finite as it is."""
+    return np.where(np.isfinite(value), np.frexp(value)[0], value)
+
+
+def binary_exponent(value: Array) -> Array:
+    """Return the exponent that goes with `mantissa`; 0 of what is not finite."""
+    return np.where(np.isfinite(value), np.frexp(value)[1], 0)
+
+
+def scale(value: Array, power: Array) -> Array:
+    """Return value * 2**power, rounded once."""
+    if value.dtype == np.float64:
+        return np.ldexp(value, np.clip(power, -5000, 5000).astype(np.int64))
+    exact = np.ldexp(wide(value), np.clip(power.astype(np.int64), -400, 400))
+    return exact.astype(value.dtype)
+
+
+# --- the transcendental unit ---------------------------------------------------------------------
+
+
+def _approximate(function: Any) -> Any:
+    """Return a function of float32 as the unit computes it: subnormals are zero, in and out."""
+
+    def evaluate(value: Array) -> Array:
+        return flush(function(wide(flush(value))).astype(np.float32))
+
+    return evaluate
+
+
+def _rounded(function: Any) -> Any:
+    """Return a function of float16 or float64 by way of float64, rounded once."""
+    return lambda value: function(wide(value)).astype(value.dtype)
+
+
+def _reciprocal(value: Array) -> Array:
+    return 1.0 / value
+
+
+def _inverse_root(value: Array) -> Array:
+    return 1.0 / np.sqrt(value)
+
+
+def _turns(function: Any, far: float) -> Any:
+    """Return a function of an angle in turns, `far` where it is beyond 256 turns."""
+
+    def evaluate(value: Array) -> Array:
+        angle = value - np.rint(value)
+        result = function(2 * np.pi * angle)
+        # Exact where sine and cosine are.
+        quarter = 4 * angle
+        result = np.where(quarter == np.rint(quarter), np.rint(result), result)
+        return np.where(np.isinf(value), np.nan, np.where(np.abs(value) > 256, far, result))
+
+    return evaluate
+
+
+FUNCTIONS: dict[str, Any] = {
+    "exp": np.exp2,
+    "log": np.log2,
+    "rcp": _reciprocal,
+    "rsq": _inverse_root,
+    "sqrt": np.sqrt,
+    "sin": _turns(np.sin, 0.0),
+    "cos": _turns(np.cos, 1.0),
+}
+"""The functions of the unit on float64; angles are in turns."""
+
+
+def unit_function(name: str, kind: str) -> Any:
+    """Return a function of the unit for "f16", "f32" or "f64"."""
+    return (_approximate if kind == "f32" else _rounded)(FUNCTIONS[name])

@@ -25,6 +25,7 @@ is hit goes to `memory.touched`. `memory` issues and waits, and keeps `outstandi
 
 from __future__ import annotations
 
+import struct
 from typing import Any
 
 import numpy as np
@@ -107,6 +108,7 @@ class Machine(Engine):
         self.lanes: Mask = np.ones((waves, code.wave_size), np.bool_)
         self.lanes_full = True
         self.memory = MemoryUnits(self)
+        self._placed: list[int] = []
         self._start()
 
     def _view_registers(self) -> None:
@@ -146,14 +148,12 @@ class Machine(Engine):
         if launch.trap_ids:
             self.s_u32[TTMP + 9][:] = programs[:, 0]
             self.s_u32[TTMP + 7][:] = programs[:, 1] | programs[:, 2] << 16
-        if launch.arguments is not None:
-            size = -(-max(len(cohort.arguments), 1) // 64) * 64
-            address = cohort.memory.allocate(size, written=True)
-            cohort.memory.bytes_at(address, len(cohort.arguments))[:] = np.frombuffer(
-                cohort.arguments, np.uint8
-            )
-            self._arguments = address
-            self.s_u64[launch.arguments // 2][:] = address
+        for register, content in (
+            (launch.arguments, cohort.arguments),
+            (launch.dispatch, self._packet()),
+        ):
+            if register is not None:
+                self.s_u64[register // 2][:] = self._place(content)
         self.refresh()
 
     def run(self) -> None:
@@ -162,8 +162,28 @@ class Machine(Engine):
             with np.errstate(all="ignore"):
                 super().run()
         finally:
-            if self.code.launch.arguments is not None:
-                self.cohort.memory.free(self._arguments)
+            for address in self._placed:
+                self.cohort.memory.free(address)
+
+    def _place(self, content: bytes) -> int:
+        """Return the address of bytes for the time of the run; loads of them may be widened."""
+        memory = self.cohort.memory
+        address = memory.allocate(-(-max(len(content), 1) // 64) * 64, written=True)
+        memory.bytes_at(address, len(content))[:] = np.frombuffer(content, np.uint8)
+        self._placed.append(address)
+        return address
+
+    def _packet(self) -> bytes:
+        """Return the dispatch packet, as far as it says what the sizes of workgroup and grid are."""
+        threads, (x, y, z) = self.cohort.threads, self.cohort.grid
+        return struct.pack("<HHHHHHIII", 0, 0, threads, 1, 1, 0, x * threads, y, z).ljust(64, b"\0")
+
+    def leave(self) -> None:
+        """End the active waves: their lanes are active no more, and nobody waits for them."""
+        self.memory.ended(self.active)
+        self._exec[self.active] = 0
+        self.scheduler.exit(self.active)
+        self.memory.barriers.reconsider()
 
     # --- execution -------------------------------------------------------------------------------
 

@@ -22,6 +22,7 @@ from tiledsl.targets.amdgpu.emulator.operands import (
     Write,
     plain,
     reader,
+    widen,
     width,
     writer,
 )
@@ -143,6 +144,9 @@ def sdwa_reader(parsed: Parsed, operand: Operand, kind: str, context: Context, n
     """
     bits, shift = _selection(parsed, name)
     kind = plain(kind)
+    if kind == "bf16":
+        short = sdwa_reader(parsed, operand, "u16", context, name)
+        return lambda m: widen(short(m))
     if bits >= width(kind) and shift == 0:
         return reader(operand, kind, context)
     assert isinstance(operand, Register)

@@ -178,17 +178,17 @@ def reader(operand: Operand, kind: str, context: Context, half: int = 0) -> Read
     kind = plain(kind)
     bits = _fixed_bits(operand, kind, context)
     if bits is not None:
-        # A constant's high half is 0, but of a literal of 32 bits.
         if half and width(kind) == 16:
-            whole = _fixed_bits(operand, "u32", context) if _is_literal(operand) else 0
-            bits = (whole or 0) >> 16
+            bits = _high_half(operand)
         array = _fixed_array(bits, kind, (1, 1))
         return _frozen(_modified(lambda m: array, operand, kind))
     return _modified(_read_register(operand, kind, context, half), operand, kind)
 
 
-def _is_literal(operand: Operand) -> bool:
-    return isinstance(operand, Constant) and operand.literal
+def _high_half(operand: Operand) -> int:
+    """Return the upper 16 bits of a constant: an integer has 32, a fraction is of 16."""
+    integer = operand.integer if isinstance(operand, Constant) else None
+    return 0 if integer is None else (integer >> 16) & 0xFFFF
 
 
 def _frozen(read: Read) -> Read:

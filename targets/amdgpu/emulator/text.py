@@ -211,7 +211,12 @@ def _wrap(function: str, inner: Operand) -> Operand:
     return inner
 
 
-_FILES = {"v": ("v", 0, 256), "a": ("v", ACCUMULATION, 256), "s": ("s", 0, 106), "ttmp": ("s", TTMP, 16)}
+_FILES = {
+    "v": ("v", 0, 256),
+    "a": ("v", ACCUMULATION, 256),
+    "s": ("s", 0, 106),
+    "ttmp": ("s", TTMP, 16),
+}
 """Of each spelling: the file, the number of the first, how many there are."""
 
 

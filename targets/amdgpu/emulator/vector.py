@@ -31,7 +31,7 @@ from tiledsl.targets.amdgpu.emulator.operands import (
     width,
     writer,
 )
-from tiledsl.targets.amdgpu.emulator.text import EXEC, Operand, Parsed, Register
+from tiledsl.targets.amdgpu.emulator.text import EXEC, VCC, Operand, Parsed, Register
 from tiledsl.targets.gpu.emulator.program import InstructionClass, Step
 
 Array = NDArray[Any]
@@ -52,12 +52,25 @@ def zeroes_high(parsed: Parsed, context: Context) -> bool:
 def source_readers(
     parsed: Parsed, operands: tuple[Operand, ...], kinds: tuple[str, ...], context: Context
 ) -> list[Read]:
-    """Return readers of an instruction's sources, with op_sel and SDWA's selectors."""
+    """Return readers of an instruction's sources, with op_sel and SDWA's selectors.
+
+    The kind "mask" is a lane mask in scalar registers, "carry" that as 0 and 1; where the text leaves
+    out such a last operand it is VCC.
+    """
+    if len(operands) == len(kinds) - 1 and kinds[-1] in ("mask", "carry"):
+        operands = (*operands, Register("s", VCC, 2))
+    if kinds[-1] in ("mask", "carry"):
+        reads = source_readers(parsed, operands[:-1], kinds[:-1], context)
+        mask = mask_reader(operands[-1], context)
+        reads.append(mask if kinds[-1] == "mask" else lambda m: mask(m).view(np.uint8))
+        return reads
     if len(operands) != len(kinds):
         raise CompilerBug(f"{parsed.text}: expected {len(kinds)} sources, found {len(operands)}")
     if parsed.encoding == "sdwa":
         return [
-            sdwa_reader(parsed, one, kind, context, f"src{i}_sel") if i < 2 else reader(one, kind, context)
+            sdwa_reader(parsed, one, kind, context, f"src{i}_sel")
+            if i < 2
+            else reader(one, kind, context)
             for i, (one, kind) in enumerate(zip(operands, kinds, strict=True))
         ]
     halves = parsed.bits("op_sel") or (0,) * len(kinds)
@@ -209,6 +222,38 @@ class Comparison:
         return step
 
 
-def select_mask(parsed: Parsed, context: Context) -> Read:
-    """Return what reads the lane mask that is an instruction's last operand."""
-    return mask_reader(parsed.operands[-1], context)
+@dataclass(frozen=True)
+class Carrying:
+    """A vector instruction with a result and, second, a lane mask of carries (or borrows).
+
+    Attributes:
+        result: The kind of the result.
+        sources: The kinds of the sources.
+        function: Of their values; returns the result and the carries.
+        end: What the result is under `clamp` where it carries.
+    """
+
+    result: str
+    sources: tuple[str, ...]
+    function: Function
+    end: Any = None
+
+    def __call__(self, parsed: Parsed, context: Context) -> Step:
+        """Decode one instruction."""
+        destination, carry, *operands = parsed.operands
+        reads = source_readers(parsed, tuple(operands), self.sources, context)
+        write = writer(destination, self.result, context)
+        if parsed.encoding == "sdwa":
+            write = sdwa_writer(parsed, self.result, context)
+        write_carry = mask_writer(carry, context)
+        if is_dpp(parsed):
+            reads[0], write = dpp(parsed, context, reads[0], write)
+        compute = applied(self.function, reads)
+        end = self.end if "clamp" in parsed else None
+
+        def step(m: Any) -> None:
+            value, carries = compute(m)
+            write(m, value if end is None else np.where(carries, end, value))
+            write_carry(m, np.broadcast_to(carries, m.lanes.shape))
+
+        return step
