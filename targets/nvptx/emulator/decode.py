@@ -50,12 +50,20 @@ from tiledsl.dialects.diagnostics import CompilerBug
 from tiledsl.targets.gpu.emulator.program import BasicBlock, End, Instruction, Step
 from tiledsl.targets.gpu.source_lines import source_lines
 from tiledsl.targets.nvptx.emulator import (
+    atomics,
+    bits,
+    calls,
+    clusters,
+    comparisons,
     control,
+    convert,
+    cp_async,
     exchange,
     floats,
     integer,
     ldmatrix,
     matrix,
+    mbarrier,
     memory,
     moves,
 )
@@ -67,12 +75,20 @@ from tiledsl.targets.nvptx.emulator.text import Function, Label, Parsed, Symbol
 _FAMILIES: tuple[Table, ...] = (
     moves.TABLE,
     integer.TABLE,
+    bits.TABLE,
     floats.TABLE,
+    comparisons.TABLE,
+    convert.TABLE,
     memory.TABLE,
+    atomics.TABLE,
     control.TABLE,
+    calls.TABLE,
     exchange.TABLE,
     ldmatrix.TABLE,
     matrix.TABLE,
+    clusters.TABLE,
+    cp_async.TABLE,
+    mbarrier.TABLE,
 )
 """Every family; no two have the same key."""
 

@@ -1,31 +1,332 @@
-"""Floating point arithmetic."""
+"""Floating point arithmetic of every type: f32, f64, f16, bf16 and their packed forms.
+
+Results are rounded once, as the instruction says. The `.approx` instructions are computed in
+float64 and rounded to nearest, so they are within the error that PTX documents and not the
+hardware's bits. NaNs are NaNs, not the hardware's canonical ones, except where an instruction's
+text promises those.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from tiledsl.targets.gpu.emulator.program import InstructionClass, Step
-from tiledsl.targets.nvptx.emulator.opcodes import Opcode, Options, Table
-from tiledsl.targets.nvptx.emulator.operands import Context, Values
+from tiledsl.targets.nvptx.emulator import float_values as exact
+from tiledsl.targets.nvptx.emulator.float_values import flush, narrow, saturate
+from tiledsl.targets.nvptx.emulator.opcodes import Decoder, Opcode, Options, Table
+from tiledsl.targets.nvptx.emulator.operands import TYPES, Context, Values, select
 from tiledsl.targets.nvptx.emulator.text import Parsed
 
+FLOATS = ("f32", "f64", "f16", "bf16", "f16x2", "bf16x2", "f32x2")
+_MODES = ("rn", "rz", "rm", "rp")
 
-def _exact(function: Callable[..., Values]) -> Callable[[Parsed, Context], Step]:
+
+@dataclass(frozen=True)
+class _Finish:
+    """What happens to operands before and to results after: `.ftz`, `.sat`, `.relu`."""
+
+    flushes: bool
+    saturates: bool
+    relu: bool
+
+    @classmethod
+    def take(cls, options: Options) -> _Finish:
+        """Take the modifiers."""
+        return cls(options.flag("ftz"), options.flag("sat"), options.flag("relu"))
+
+    def around(self, function: Callable[..., Values]) -> Callable[..., Values]:
+        """Return a function with them applied."""
+        if not (self.flushes or self.saturates or self.relu):
+            return function
+
+        def finished(*operands: Values) -> Values:
+            given = [flush(one) for one in operands] if self.flushes else operands
+            found = function(*given)
+            if self.flushes:
+                found = flush(found)
+            if self.saturates:
+                found = saturate(found)
+            return np.maximum(found, found.dtype.type(0)) if self.relu else found
+
+        return finished
+
+
+def _rounded(function: Callable[..., Values]) -> Decoder:
+    """Return a decoder for what takes a rounding mode last."""
+
     def decode(instruction: Parsed, context: Context) -> Step:
         options = Options(instruction)
-        kind = options.last(("f32", "f64"))
-        options.ignore("rn")
+        kind = options.last(FLOATS)
+        mode = options.choice(_MODES, "rn")
+        finish = _Finish.take(options)
         options.done()
         to, *sources = instruction.operands
-        return context.compute(to, kind, function, [(source, kind) for source in sources])
+
+        def compute(*operands: Values) -> Values:
+            return function(*operands, mode)
+
+        plain = _PLAIN.get(function) if mode == "rn" else None
+        around = finish.around(plain or compute)
+        return context.compute(to, kind, around, [(source, kind) for source in sources])
 
     return decode
 
 
+_PLAIN: dict[Callable[..., Values], Callable[..., Values]] = {
+    exact.add: np.add,
+    exact.subtract: np.subtract,
+    exact.multiply: np.multiply,
+}
+"""What rounds to nearest by itself."""
+
+
+# --- quotients and roots -------------------------------------------------------------------------
+
+
+def _quotient(a: Values, b: Values, mode: str) -> Values:
+    """Return a / b; of `.approx` 0 where 1/b would be subnormal, as PTX says."""
+    if mode != "approx":
+        return exact.divide(a, b, "rn" if mode == "full" else mode)
+    large = (np.abs(b) > np.float32(2.0**126)) & np.isfinite(b)
+    lost = select(np.isinf(a), np.float32(np.nan), np.copysign(np.float32(0), a) * np.sign(b))
+    found: Values = select(large & ~np.isnan(a), lost, a / b)
+    return found
+
+
+def _reciprocal(a: Values, mode: str) -> Values:
+    return exact.divide(np.ones_like(a), a, "rn" if mode == "approx" else mode)
+
+
+def _root(a: Values, mode: str) -> Values:
+    return exact.square_root(a, "rn" if mode == "approx" else mode)
+
+
+def _reciprocal_root(a: Values, mode: str) -> Values:
+    found: Values = (1 / np.sqrt(a.astype(np.float64))).astype(a.dtype)
+    return found
+
+
+def _approximated(function: Callable[..., Values]) -> Decoder:
+    """Return a decoder for what is either rounded in a mode or `.approx` (or `.full`)."""
+
+    def decode(instruction: Parsed, context: Context) -> Step:
+        options = Options(instruction)
+        kind = options.last(("f32", "f64"))
+        mode = options.choice((*_MODES, "approx", "full"))
+        finish = _Finish.take(options)
+        options.done()
+        to, *sources = instruction.operands
+        coarse = kind == "f64" and mode == "approx"
+
+        def compute(*operands: Values) -> Values:
+            found = function(*operands, mode)
+            return _upper_half(found) if coarse else found
+
+        around = finish.around(compute)
+        return context.compute(to, kind, around, [(source, kind) for source in sources])
+
+    return decode
+
+
+def _upper_half(values: Values) -> Values:
+    """Return f64 as `.approx.ftz.f64` gives it: the lower 32 bits are zero."""
+    bits = np.ascontiguousarray(values).view(np.uint64) & np.uint64(0xFFFFFFFF00000000)
+    return bits.view(np.float64).reshape(np.shape(values))
+
+
+# --- functions -----------------------------------------------------------------------------------
+
+
+def _function(function: Callable[[Values], Values]) -> Decoder:
+    """Return a decoder for ex2, lg2, sin, cos and tanh: float64, then one rounding."""
+
+    def decode(instruction: Parsed, context: Context) -> Step:
+        options = Options(instruction)
+        kind = options.last(FLOATS)
+        options.ignore("approx")
+        finish = _Finish.take(options)
+        options.done()
+        to, source = instruction.operands
+
+        def compute(values: Values) -> Values:
+            return narrow(function(values.astype(np.float64)), values.dtype)
+
+        return context.compute(to, kind, finish.around(compute), [(source, kind)])
+
+    return decode
+
+
+# --- signs ---------------------------------------------------------------------------------------
+
+
+def _sign_bit(kind: str) -> Any:
+    """Return the bits of a register of a type that are signs."""
+    one = TYPES[kind].bits // TYPES[kind].count
+    width = TYPES[kind].bits
+    mask = sum(1 << (place + one - 1) for place in range(0, width, one))
+    return TYPES[f"b{width}"].element.type(mask)
+
+
+def _negation(instruction: Parsed, context: Context) -> Step:
+    return _sign_operation(instruction, context, lambda bits, sign: bits ^ sign)
+
+
+def _magnitude(instruction: Parsed, context: Context) -> Step:
+    return _sign_operation(instruction, context, lambda bits, sign: bits & ~sign)
+
+
+def _sign_operation(
+    instruction: Parsed, context: Context, act: Callable[[Values, Values], Values]
+) -> Step:
+    options = Options(instruction)
+    kind = options.last(FLOATS)
+    flushes = options.flag("ftz")
+    options.done()
+    sign = _sign_bit(kind)
+    bits = f"b{TYPES[kind].bits}"
+    element = TYPES[kind].element
+
+    def compute(values: Values) -> Values:
+        if not flushes:
+            return act(values, sign)
+        flushed = flush(values.view(element))
+        return act(np.ascontiguousarray(flushed).view(values.dtype), sign)
+
+    to, source = instruction.operands
+    return context.compute(to, bits, compute, [(source, bits)])
+
+
+def _copy_sign(instruction: Parsed, context: Context) -> Step:
+    """Decode copysign: the magnitude of the second with the sign of the first."""
+    options = Options(instruction)
+    kind = options.last(("f32", "f64"))
+    options.done()
+    to, a, b = instruction.operands
+
+    def compute(sign: Values, magnitude: Values) -> Values:
+        found: Values = np.copysign(magnitude, sign)
+        return found
+
+    return context.compute(to, kind, compute, [(a, kind), (b, kind)])
+
+
+# --- minima and maxima ---------------------------------------------------------------------------
+
+_CANONICAL: dict[Any, int] = {2: 0x7FFF, 4: 0x7FFFFFFF, 8: 0x7FFFFFFFFFFFFFFF}
+"""The NaN that min and max give, by bytes."""
+
+
+def _nan(element: np.dtype[Any]) -> Any:
+    return np.array(_CANONICAL[element.itemsize], f"u{element.itemsize}").view(element)[()]
+
+
+def extreme(a: Values, b: Values, largest: bool, keeps_nan: bool) -> Values:
+    """Return the larger (smaller) of each pair; +0 is larger than -0.
+
+    A NaN loses against a number, unless `keeps_nan`; what is a NaN then is the canonical one.
+    """
+    better = a > b if largest else a < b
+    negative = np.signbit(a)
+    tie = (a == b) & (~negative if largest else negative)
+    found = select(better | tie | np.isnan(b), a, b)
+    missing = np.isnan(a) | np.isnan(b) if keeps_nan else np.isnan(a) & np.isnan(b)
+    chosen: Values = select(missing, _nan(found.dtype), found)
+    return chosen
+
+
+def _extreme(largest: bool) -> Decoder:
+    """Return a decoder for min and max of two values, or of three."""
+
+    def decode(instruction: Parsed, context: Context) -> Step:
+        options = Options(instruction)
+        kind = options.last(FLOATS)
+        flushes, keeps_nan = options.flag("ftz"), options.flag("NaN")
+        signs = options.flag("xorsign")
+        magnitudes = options.flag("abs")
+        options.done()
+        to, *sources = instruction.operands
+
+        def compute(*operands: Values) -> Values:
+            given = [flush(one) for one in operands] if flushes else list(operands)
+            sizes = [np.abs(one) for one in given] if magnitudes else given
+            found = sizes[0]
+            for one in sizes[1:]:
+                found = extreme(found, one, largest, keeps_nan)
+            if signs:
+                negative = np.signbit(given[0]) ^ np.signbit(given[1])
+                found = select(negative, -np.abs(found), np.abs(found))
+            return found
+
+        return context.compute(to, kind, compute, [(source, kind) for source in sources])
+
+    return decode
+
+
+# --- properties ----------------------------------------------------------------------------------
+
+
+def _is_normal(values: Values) -> Values:
+    return np.isfinite(values) & (values != 0) & ~_is_subnormal(values)
+
+
+def _is_subnormal(values: Values) -> Values:
+    return (values != 0) & (np.abs(values) < np.finfo(values.dtype).tiny)
+
+
+_PROPERTIES: dict[str, Callable[[Values], Values]] = {
+    "finite": np.isfinite,
+    "infinite": np.isinf,
+    "number": lambda values: ~np.isnan(values),
+    "notanumber": np.isnan,
+    "normal": _is_normal,
+    "subnormal": _is_subnormal,
+}
+
+
+def _test_property(instruction: Parsed, context: Context) -> Step:
+    """Decode testp."""
+    options = Options(instruction)
+    kind = options.last(("f32", "f64"))
+    test = _PROPERTIES[options.choice(tuple(_PROPERTIES))]
+    options.done()
+    to, source = instruction.operands
+    return context.compute(to, "pred", test, [(source, kind)])
+
+
+def _tables() -> dict[str, Opcode]:
+    decoders: dict[str, Decoder] = {
+        "add": _rounded(exact.add),
+        "sub": _rounded(exact.subtract),
+        "mul": _rounded(exact.multiply),
+        "fma": _rounded(exact.fused_multiply_add),
+        "mad": _rounded(exact.fused_multiply_add),
+        "div": _approximated(_quotient),
+        "rcp": _approximated(_reciprocal),
+        "sqrt": _approximated(_root),
+        "rsqrt": _approximated(_reciprocal_root),
+        "ex2": _function(np.exp2),
+        "lg2": _function(np.log2),
+        "sin": _function(np.sin),
+        "cos": _function(np.cos),
+        "tanh": _function(np.tanh),
+        "neg": _negation,
+        "abs": _magnitude,
+        "min": _extreme(largest=False),
+        "max": _extreme(largest=True),
+    }
+    return {
+        f"{stem}.{kind}": Opcode(decode, InstructionClass.FLOAT)
+        for stem, decode in decoders.items()
+        for kind in FLOATS
+    }
+
+
 TABLE: Table = {
-    f"{stem}.{kind}": Opcode(_exact(function), InstructionClass.FLOAT)
-    for stem, function in {"add": np.add, "sub": np.subtract, "mul": np.multiply}.items()
-    for kind in ("f32", "f64")
+    **_tables(),
+    "copysign": Opcode(_copy_sign, InstructionClass.FLOAT),
+    "testp": Opcode(_test_property, InstructionClass.FLOAT),
 }

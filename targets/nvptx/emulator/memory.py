@@ -72,10 +72,12 @@ def _count_global(machine: Machine, access: Access, address: Addresses, width: i
         counters.global_access(access.instruction.index, address, width, access.lanes)
 
 
-def _count_shared(machine: Machine, access: Access, offset: NDArray[np.int64], width: int) -> None:
+def _count_shared(
+    machine: Machine, access: Access, offset: NDArray[np.int64], width: int, *, write: bool
+) -> None:
     counters = machine.cohort.counters
     if counters is not None:
-        counters.shared_access(access.instruction.index, offset, width, access.lanes)
+        counters.shared_access(access.instruction.index, offset, width, access.lanes, write=write)
 
 
 def load_words(space: str, size: int, count: int) -> Load:
@@ -92,7 +94,7 @@ def load_words(space: str, size: int, count: int) -> Load:
         machine: Machine, instruction: Instruction, lanes: Lanes, address: Addresses
     ) -> NDArray[Any]:
         access, offset = machine.access(instruction, lanes), address.view(np.int64)
-        _count_shared(machine, access, offset, size * count)
+        _count_shared(machine, access, offset, size * count, write=False)
         return machine.shared.load(access, offset, size, count)
 
     def load_local(
@@ -141,7 +143,7 @@ def store_words(space: str, size: int, count: int) -> Store:
         values: NDArray[Any],
     ) -> None:
         access, offset = machine.access(instruction, lanes), address.view(np.int64)
-        _count_shared(machine, access, offset, size * count)
+        _count_shared(machine, access, offset, size * count, write=True)
         machine.shared.store(access, offset, values, size, count)
 
     def store_local(

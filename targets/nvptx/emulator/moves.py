@@ -15,7 +15,7 @@ from tiledsl.targets.nvptx.emulator.machine import (
     Machine,
 )
 from tiledsl.targets.nvptx.emulator.opcodes import Opcode, Options, Table, unknown
-from tiledsl.targets.nvptx.emulator.operands import REGISTER, TYPES, Context, Reader, Values
+from tiledsl.targets.nvptx.emulator.operands import REGISTER, TYPES, Context, Reader, Values, select
 from tiledsl.targets.nvptx.emulator.text import Parsed, Symbol, Vector
 
 _MOVED = ("pred", "b16", "b32", "b64", "u16", "u32", "u64", "s16", "s32", "s64", "f32", "f64")
@@ -80,7 +80,7 @@ def _pack(instruction: Parsed, context: Context, width: int) -> Step:
 
 
 def _chosen(chosen: Values, first: Values, second: Values) -> Values:
-    found: Values = np.where(chosen, first, second)
+    found: Values = select(chosen, first, second)
     return found
 
 

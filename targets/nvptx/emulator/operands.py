@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 Values = Any
 """An array over all threads, or a scalar."""
+select: Callable[[Values, Values, Values], Values] = np.where
+"""`np.where`, of values that NumPy's types do not know."""
 Reader = Callable[["Machine"], Values]
 Writer = Callable[["Machine", Values], None]
 Scatter = Callable[["Machine", Lanes, Values], None]
