@@ -194,12 +194,17 @@ Table = Mapping[str, "Entry | Ending"]
 def _families() -> Table:
     """Return every family's table in one."""
     from tiledsl.targets.amdgpu.emulator import (
+        atomics,
         barrier,
+        buffer,
         control,
         division,
         dual,
+        flat,
         global_memory,
         lds,
+        lds_exchange,
+        lds_transpose,
         matrix,
         packed,
         scalar,
@@ -217,7 +222,8 @@ def _families() -> Table:
     for module in (
         scalar, scalar_memory, control,
         vector_integer, vector_float, vector_convert, vector_compare, vector_lanes, packed, division,
-        dual, global_memory, scratch, lds, matrix, waits, barrier,
+        dual, global_memory, flat, buffer, scratch, atomics, lds, lds_exchange, lds_transpose,
+        matrix, waits, barrier,
     ):  # fmt: skip
         table: Table = module.TABLE
         twice = merged.keys() & table.keys()

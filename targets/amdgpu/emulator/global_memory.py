@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from tiledsl.targets.amdgpu.emulator import transfers
+from tiledsl.targets.amdgpu.emulator import lds_copy, transfers
 from tiledsl.targets.amdgpu.emulator.decode import Context
 from tiledsl.targets.amdgpu.emulator.lanes import Lanes, Words, address64
 from tiledsl.targets.amdgpu.emulator.operands import scalar_reader
@@ -115,4 +115,4 @@ class GlobalSpace:
 
 
 GLOBAL = GlobalSpace()
-TABLE = transfers.entries(GLOBAL, "global_")
+TABLE = {**transfers.entries(GLOBAL, "global_"), **lds_copy.entries(GLOBAL, "global_load_lds_")}

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from tiledsl.targets.amdgpu.emulator.scratch import PrivateMemory
+from tiledsl.targets.amdgpu.emulator.scratch import PRIVATE_FLAG, PrivateMemory
 from tiledsl.targets.amdgpu.emulator.text import Parsed, registers_of
-from tiledsl.targets.amdgpu.emulator.waits import LdsClocks, Waits
+from tiledsl.targets.amdgpu.emulator.waits import Deliver, Event, Fetch, LdsClocks, Waits
 from tiledsl.targets.gpu.emulator.barriers import Barriers
 from tiledsl.targets.gpu.emulator.cohort import Mask
 from tiledsl.targets.gpu.emulator.program import Instruction, InstructionClass
@@ -30,7 +30,7 @@ _LOADING = (InstructionClass.GLOBAL, InstructionClass.LOCAL)
 _LOAD = re.compile(r"(?:global|scratch|buffer)_load_")
 _WIDEST_GRANULE = 16
 _BYTES = re.compile(r"_[bui](8|16|32|64|96|128)(?=_|$)")
-_TO_LDS = {"ubyte": 1, "ushort": 2, "dword": 4, "dwordx3": 4, "dwordx4": 16}
+_TO_LDS = {"dwordx4": 16}
 
 
 class MemoryUnits:
@@ -60,8 +60,23 @@ class MemoryUnits:
         self.barriers = Barriers(
             self.clocks, wave // cohort.warps, wave, machine.scheduler.live, count=1
         )
+        if code.launch.private_buffer is not None:
+            first = code.launch.private_buffer
+            for word, value in enumerate((0, 0, 0xFFFFFFFF, PRIVATE_FLAG)):
+                machine.s_u32[first + word][:] = value
         self.private = PrivateMemory(cohort.blocks * cohort.threads, code.private_bytes)
         self.signalled: NDArray[np.int64] = np.zeros(machine.waves, np.int64)
+
+    def issue(
+        self,
+        event: Event,
+        instruction: Instruction,
+        registers: int,
+        fetch: Fetch | None,
+        deliver: Deliver,
+    ) -> None:
+        """File an asynchronous operation; see `Waits.issue`."""
+        self.waits.issue(event, instruction, registers, fetch, deliver)
 
     def touched(self, instruction: Instruction, registers: int) -> None:
         """File findings where the coming instruction names registers that a load has yet to write.
@@ -84,15 +99,15 @@ class MemoryUnits:
 
 def granule(instructions: Sequence[Parsed]) -> int:
     """Return the bytes that every access of a kernel to LDS is a multiple of."""
-    sizes = [size for one in instructions if (size := lds_bytes(one.stem)) is not None]
+    found = (_lds_bytes(one.stem, "lds" in one) for one in instructions)
+    sizes = [size for size in found if size is not None]
     return min(sizes, default=4)
 
 
-def lds_bytes(stem: str) -> int | None:
+def _lds_bytes(stem: str, to_lds: bool) -> int | None:
     """Return the bytes that one instruction's accesses to LDS are a multiple of; None without any."""
-    if "_lds" in stem and stem.startswith(("global_load", "buffer_load")):
-        name = stem.rpartition("_")[2]
-        return _TO_LDS.get(name, 4)
+    if stem.startswith("global_load_lds_") or (stem.startswith("buffer_load_") and to_lds):
+        return _TO_LDS.get(stem.rpartition("_")[2], 4)
     if stem.startswith("flat_"):
         return 1  # it may touch anything
     if not stem.startswith("ds_") or "permute" in stem or "swizzle" in stem:

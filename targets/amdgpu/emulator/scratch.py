@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 
 Offsets = NDArray[np.int64]
 
+PRIVATE_FLAG = 1 << 23
+"""ADD_TID_ENABLE in the last word of a buffer's descriptor: lanes interleave, in private memory only."""
+
 
 class PrivateMemory:
     """The private bytes of every thread of a cohort."""

@@ -182,8 +182,10 @@ def load(space: Space, item: Item, parsed: Parsed, context: Context) -> Step:
         def deliver(words: Words | None, waves: Mask | None) -> None:
             deliver_words(machine, lanes, register, item, words, waves)
 
-        waits.issue(space.load_event, instruction, registers, fetch, deliver, reach=reach,
-                    late=space.load_event is Event.LOAD)  # fmt: skip
+        late = reach is not None and space.load_event is Event.LOAD
+        waits.issue(
+            space.load_event, instruction, registers, fetch, deliver, reach=reach, late=late
+        )
 
     return step
 
@@ -233,7 +235,8 @@ def store(
             access = Access(machine.cohort, instruction, lanes.threads[chosen])
             space.write(machine, access, address[chosen], values[chosen], item.size)
 
-        waits.issue(space.store_event, instruction, 0, None, deliver, reach=reach)
+        late = reach is not None and space.store_event is Event.STORE
+        waits.issue(space.store_event, instruction, 0, None, deliver, reach=reach, late=late)
 
     return step
 

@@ -179,6 +179,7 @@ class Waits:
         *,
         reach: Reach | None = None,
         late: bool = True,
+        held: bool = False,
         lds_time: NDArray[np.uint32] | None = None,
     ) -> None:
         """File an operation of the machine's current group.
@@ -190,7 +191,8 @@ class Waits:
             fetch: Reads what it returns, for all the group's active lanes; None for stores.
             deliver: Writes registers or memory.
             reach: The global memory it touches, where order has to be kept.
-            late: Whether LAZY may put `fetch` off too.
+            late: Whether LAZY may put off what it does to memory; registers are late all the same.
+            held: Whether it takes effect only when it is waited for in EAGER mode, too.
             lds_time: Each wave's time, (waves,), where other waves could see it in LDS.
         """
         machine = self._machine
@@ -200,11 +202,13 @@ class Waits:
             instruction, waves, registers, event, fetch, deliver, reach, self._issued, lds_time
         )
         if self._lazy:
-            if not late:
+            if not late and registers:
                 operation.take()
+            elif not late:
+                operation.act(operation.waiting, machine.waves)
             if registers:
                 deliver(None, None)
-        else:
+        elif not held:
             operation.act(operation.waiting, machine.waves)
         self._operations.append(operation)
         machine.outstanding |= registers
