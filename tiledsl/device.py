@@ -1,6 +1,7 @@
 """Where arguments in host memory run: `tile.device(...)` and the default.
 
-A spec is "host" (alias "cpu"), "cuda", "cuda:1", "hip" or "hip:0". Arrays that live on a device run
+A spec is "host" (alias "cpu"), "cuda", "cuda:1", "hip" or "hip:0", or "emulate:sm_80": a GPU that
+this process emulates, instruction by instruction, with checks. Arrays that live on a device run
 there, whatever this says. The default is the variable TILEDSL_DEVICE, else "host".
 """
 
@@ -9,26 +10,35 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
+from typing import Literal
 
 from tiledsl.dialects.diagnostics import KernelError
 
+EMULATE = "emulate"
 _chosen: ContextVar[str | None] = ContextVar("tiledsl_device", default=None)
 _SPEC = re.compile(r"(host|cpu|cuda|hip)(?::(\d+))?")
 
 
 def normalize(spec: str) -> str:
-    """Return the one spelling of a device: "host", "cuda:0", "hip:1".
+    """Return the one spelling of a device: "host", "cuda:0", "hip:1", "emulate:sm_80".
 
     Raises:
-        KernelError: It names no kind of device.
+        KernelError: It names no kind of device, or no chip that can be emulated.
     """
+    kind, _, chip = spec.partition(":")
+    if kind == EMULATE and chip:
+        from tiledsl.targets.gpu.emulator.driver import text_of
+
+        text_of(chip)
+        return spec
     match = _SPEC.fullmatch(spec)
     if match is None or (match[2] is not None and match[1] not in ("cuda", "hip")):
         raise KernelError(
             f"expected a device, found {spec!r}",
-            hint='a device is "host", "cuda", "cuda:1", "hip" or "hip:0"',
+            hint='a device is "host", "cuda", "cuda:1", "hip", "hip:0" or "emulate:CHIP", '
+            'as "emulate:sm_80"',
         )
     if match[1] in ("cuda", "hip"):
         return f"{match[1]}:{match[2] or 0}"
@@ -36,23 +46,52 @@ def normalize(spec: str) -> str:
 
 
 @contextmanager
-def device(spec: str) -> Generator[None]:
+def device(
+    spec: str,
+    *,
+    mode: Literal["lazy", "eager"] | None = None,
+    findings: Literal["error", "warn"] | None = None,
+) -> Generator[None]:
     """Run kernels whose arrays are in host memory on `spec` within this block.
 
     Inputs are copied to the device and back around each launch. Blocks nest, and each thread and
     asynchronous task has its own.
 
     Args:
-        spec: "host", "cuda", "cuda:1", "hip" or "hip:0".
+        spec: "host", "cuda", "cuda:1", "hip", "hip:0" or "emulate:CHIP".
+        mode: Of an emulated device, when asynchronous operations take effect: "lazy" (the default,
+            or what TILEDSL_EMULATE_MODE says), as late as the kernel's waits allow, so that a
+            missing wait shows; or "eager", at once.
+        findings: Of an emulated device, whether what a kernel does wrong is an "error" (the
+            default; what it wrote is then lost) or makes it "warn".
 
     Raises:
-        KernelError: It names no kind of device.
+        KernelError: It names no kind of device, or the options do not go with it.
     """
-    token = _chosen.set(normalize(spec))
+    place = normalize(spec)
+    options = {"mode": mode, "findings": findings}
+    given = {name: value for name, value in options.items() if value is not None}
+    if given and not place.startswith(EMULATE):
+        raise KernelError(f"{', '.join(given)}: expected an emulated device, found {spec!r}")
+    token = _chosen.set(place)
     try:
-        yield
+        with _emulating(given) if given else nullcontext():
+            yield
     finally:
         _chosen.reset(token)
+
+
+@contextmanager
+def _emulating(options: dict[str, str]) -> Generator[None]:
+    from tiledsl.targets.gpu.emulator import settings
+
+    if "mode" in options:
+        settings.check_mode(options["mode"])
+    if options.get("findings", "error") not in ("error", "warn"):
+        found = options["findings"]
+        raise KernelError(f'findings: expected "error" or "warn", found {found!r}')
+    with settings.use(**options):
+        yield
 
 
 def current() -> str:

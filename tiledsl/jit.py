@@ -192,18 +192,22 @@ class JITFunction:
         packed: list[int | float] = []
         places: list[str | None] = []
         objects: list[object] = []
-        for fixed, value in zip(self._fixed, values, strict=True):
-            argument = None if fixed else read(value)
-            if argument is None:
-                if is_tuple(value) and not fixed:
-                    key.append(self._read_tuple(value, packed, places, objects))
-                else:
-                    key.append(self._key_of(value))
-                continue
-            key.append(argument[0])
-            packed.append(argument[1])
-            places.append(argument[2])
-            objects.append(value)
+        try:
+            for fixed, value in zip(self._fixed, values, strict=True):
+                argument = None if fixed else read(value)
+                if argument is None:
+                    if is_tuple(value) and not fixed:
+                        key.append(self._read_tuple(value, packed, places, objects))
+                    else:
+                        key.append(self._key_of(value))
+                    continue
+                key.append(argument[0])
+                packed.append(argument[1])
+                places.append(argument[2])
+                objects.append(value)
+        except KernelError as error:  # an array that cannot be read
+            words = f"kernel `{self.name}`: argument `{self._names[len(key)]}`: {error.message}"
+            raise KernelError(words) from error.__cause__
         place = self._place(key, places)
         if self._reach is not None and self._reach.changed():
             self._forget()
@@ -225,7 +229,7 @@ class JITFunction:
                 )
         if place != HOST and HOST in places:
             from_host = {i: objects[i] for i, where in enumerate(places) if where == HOST}
-            with launch.on_device(place, packed, from_host) as copied:
+            with launch.on_device(place, packed, from_host, loaded.arguments) as copied:
                 loaded.launch(sizes, copied, 0)
         else:
             loaded.launch(sizes, packed, launch.current_stream(place, objects))

@@ -1,7 +1,8 @@
 """Run a compiled kernel where its arguments are.
 
-A *place* is "host", "cuda:0" or "hip:1". Arrays that live on a device decide the place; arrays in
-host memory run on the current device (`tiledsl.device`), copied there and back if that is a GPU.
+A *place* is "host", "cuda:0", "hip:1" or "emulate:sm_80". Arrays that live on a device decide the
+place; arrays in host memory run on the current device (`tiledsl.device`), copied there and back if
+that is a GPU or one that is emulated.
 Device launches go to the calling library's current stream and do not wait.
 
 Contract: nothing is launched unless the grid and every argument are right; a fault names the
@@ -14,32 +15,37 @@ import operator
 import sys
 import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import cache
 from typing import Any, cast
 
 import numpy as np
 
-from tiledsl.arrays import HOST, HostMemory, host_memory
+from tiledsl.arrays import HOST, HostMemory, host_memory, numpy_dtype
 from tiledsl.compile import CompiledKernel
+from tiledsl.device import EMULATE
 from tiledsl.device import current as current_place
 from tiledsl.dialects.diagnostics import KernelError
 from tiledsl.targets.arguments import ArgumentLayout
 from tiledsl.targets.driver import DeviceInfo, Driver, Grid, Kernel
-from tiledsl.targets.target import Target, target
+from tiledsl.targets.target import Artifact, Target, find, target
 
 _TARGETS = {"host": "host", "cuda": "nvptx", "hip": "amdgpu"}
 
 
 @cache
 def _driver(vendor: str) -> Driver:
+    if vendor.startswith(EMULATE):
+        from tiledsl.targets.gpu.emulator.driver import EmulatorDriver
+
+        return EmulatorDriver(vendor.removeprefix(f"{EMULATE}:"))
     return target(_TARGETS[vendor]).driver()
 
 
 def split_place(place: str) -> tuple[str, int]:
-    """Return the vendor ("host", "cuda" or "hip") and ordinal in a place."""
+    """Return the vendor ("host", "cuda", "hip" or the whole "emulate:sm_80") and the ordinal."""
     vendor, _, index = place.partition(":")
-    return vendor, int(index or 0)
+    return (place, 0) if vendor == EMULATE else (vendor, int(index or 0))
 
 
 @cache
@@ -58,6 +64,8 @@ def device_info(place: str) -> DeviceInfo:
 
 def chip_of(place: str) -> str:
     """Return the chip to compile for at `place`."""
+    if place.startswith(EMULATE):
+        return place.partition(":")[2]
     return HOST if place == HOST else device_info(place).chip
 
 
@@ -114,7 +122,7 @@ def check_grid(grid: object, limits: Sequence[int]) -> Grid | None:
 def current_stream(place: str, arrays: Sequence[object]) -> int:
     """Return the current stream, at `place`, of the library that the arguments come from."""
     vendor, index = split_place(place)
-    if vendor == HOST:
+    if vendor == HOST or vendor.startswith(EMULATE):
         return 0
     from_cupy = any(type(array).__module__.partition(".")[0] == "cupy" for array in arrays)
     if from_cupy:
@@ -145,15 +153,31 @@ class Loaded:
         self.layout = ArgumentLayout(
             tuple(argument.kind for argument in compiled.request.signature.values())
         )
-        self.limits: Sequence[int] = grid_limits(target(_TARGETS[vendor]), compiled.request.chip)
+        self.arguments = [
+            (name, numpy_dtype(argument.dtype).itemsize)
+            for name, argument in compiled.request.signature.items()
+        ]
+        """Each argument's name and the bytes of an element, for what an emulator finds."""
+        owner, chip = find(compiled.request.chip)
+        self.limits: Sequence[int] = grid_limits(owner, chip)
         self._threads = artifact.threads
         self._kernel: Kernel = _driver(vendor).load(
-            artifact.binary, artifact.entry, artifact.shared_bytes, index
+            _binary(artifact, place), artifact.entry, artifact.shared_bytes, index
         )
 
     def launch(self, grid: Grid, values: Sequence[int | float], stream: int) -> None:
         """Queue one run on a stream."""
         self._kernel.launch(grid, self._threads, self.layout.pack(values), stream)
+
+
+def _binary(artifact: Artifact, place: str) -> bytes:
+    """Return what the driver at `place` loads; an emulator takes the assembly text."""
+    if not place.startswith(EMULATE):
+        return artifact.binary
+    from tiledsl.targets.gpu.emulator.driver import text_of
+
+    text = artifact.texts[text_of(chip_of(place))]
+    return text.encode() if isinstance(text, str) else text
 
 
 def grid_limits(owner: Target, chip: str) -> Sequence[int]:
@@ -164,28 +188,51 @@ def grid_limits(owner: Target, chip: str) -> Sequence[int]:
 
 @contextmanager
 def on_device(
-    place: str, values: Sequence[int | float], arrays: Mapping[int, object]
+    place: str,
+    values: Sequence[int | float],
+    arrays: Mapping[int, object],
+    arguments: Sequence[tuple[str, int]] = (),
 ) -> Generator[list[int | float]]:
     """Copy host arrays to the device at `place`, give the values to pass, copy the arrays back.
 
     Arrays that share memory share it on the device too.
 
     Args:
-        place: A GPU.
+        place: A GPU, or an emulated one.
         values: What would be passed on the host.
         arrays: Those of them that are arrays in host memory, by position.
+        arguments: Each argument's name and bytes an element (`Loaded.arguments`).
     """
     vendor, index = split_place(place)
     driver = _driver(vendor)
-    copies = _Copies(driver, index, [host_memory(array) for array in arrays.values()])
+    memories = {position: host_memory(array) for position, array in arrays.items()}
+    copies = _Copies(driver, index, list(memories.values()))
     try:
         passed = list(values)
         for position in arrays:
             passed[position] = copies.translate(int(passed[position]))
-        yield passed
+        with _naming(copies, memories, arguments) if vendor.startswith(EMULATE) else nullcontext():
+            yield passed
         copies.copy_back()
     finally:
         copies.free()
+
+
+@contextmanager
+def _naming(
+    copies: _Copies, memories: Mapping[int, HostMemory], arguments: Sequence[tuple[str, int]]
+) -> Generator[None]:
+    """Tell the emulator what the arrays of a launch are called, and how far they go."""
+    from tiledsl.targets.gpu.emulator import settings
+    from tiledsl.targets.gpu.emulator.memory import Named
+
+    named: list[Named] = []
+    for position, memory in memories.items():
+        name, item_bytes = arguments[position]
+        low = copies.translate(memory.low)
+        named.append(Named(name, low, low + memory.high - memory.low, item_bytes))
+    with settings.use(names=tuple(named)):
+        yield
 
 
 class _Copies:

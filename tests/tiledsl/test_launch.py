@@ -11,6 +11,7 @@ from tiledsl.arrays import HOST
 from tiledsl.device import current, device, normalize
 from tiledsl.dialects.diagnostics import KernelError
 from tiledsl.launch import check_grid, choose_place
+from tiledsl.targets.gpu.emulator import settings
 
 LIMITS = (2**31 - 1, 65535, 65535)
 
@@ -63,9 +64,55 @@ def test_devices_have_one_spelling() -> None:
     assert [normalize(s) for s in ("cpu", "host", "cuda", "cuda:1", "hip")] == [
         "host", "host", "cuda:0", "cuda:1", "hip:0",
     ]  # fmt: skip
-    for wrong in ("", "gpu", "host:0", "cuda:x"):
+    assert normalize("emulate:gfx942") == "emulate:gfx942"
+    for wrong in ("", "gpu", "host:0", "cuda:x", "emulate", "emulate:"):
         with pytest.raises(KernelError, match="expected a device"):
             normalize(wrong)
+
+
+def test_a_chip_that_cannot_be_emulated_is_refused() -> None:
+    with pytest.raises(KernelError, match=r"expected a target among .*sm_80.*, found 'sm_1'"):
+        normalize("emulate:sm_1")
+    with pytest.raises(KernelError, match="expected a GPU to emulate, found 'host'"):
+        normalize("emulate:host")
+
+
+def test_an_emulated_place_has_its_chip_in_its_name() -> None:
+    assert launch.split_place("emulate:sm_80") == ("emulate:sm_80", 0)
+    assert launch.chip_of("emulate:sm_80") == "sm_80"
+    assert launch.current_stream("emulate:sm_80", []) == 0
+    assert launch.device_info("emulate:gfx942").name == "emulated gfx942"
+
+
+def test_only_emulated_devices_have_modes() -> None:
+    with (
+        pytest.raises(KernelError, match="mode: expected an emulated device, found 'host'"),
+        device("host", mode="lazy"),
+    ):
+        pass
+    with (
+        pytest.raises(KernelError, match='mode: expected "lazy" or "eager", found 3'),
+        device("emulate:sm_80", mode=3),  # pyright: ignore[reportArgumentType]
+    ):
+        pass
+    with (
+        pytest.raises(KernelError, match='findings: expected "error" or "warn", found 3'),
+        device("emulate:sm_80", findings=3),  # pyright: ignore[reportArgumentType]
+    ):
+        pass
+
+
+def test_the_mode_of_emulation_comes_from_the_device_or_the_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert settings.current_mode() == "lazy"
+    monkeypatch.setenv("TILEDSL_EMULATE_MODE", "eager")
+    assert settings.current_mode() == "eager"
+    with device("emulate:sm_80", mode="lazy", findings="warn"):
+        assert (settings.current_mode(), settings.current().findings) == ("lazy", "warn")
+    monkeypatch.setenv("TILEDSL_EMULATE_MODE", "busy")
+    with pytest.raises(KernelError, match="TILEDSL_EMULATE_MODE: expected"):
+        settings.current_mode()
 
 
 def test_the_environment_sets_the_default(monkeypatch: pytest.MonkeyPatch) -> None:

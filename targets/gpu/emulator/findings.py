@@ -13,8 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from tiledsl.dialects.diagnostics import KernelError
+from tiledsl.dialects.diagnostics import KernelError, Span
 from tiledsl.targets.gpu.emulator.program import Instruction
+from tiledsl.targets.gpu.expressions import expression_at
 
 
 class Kind(Enum):
@@ -54,13 +55,24 @@ class Finding:
     def __str__(self) -> str:
         source = self.instruction.source
         where = f"{source.file}:{source.line}: " if source is not None else ""
+        return f"{where}{self.summary()}"
+
+    def summary(self) -> str:
+        """Return what, who, how often and by which instruction, without the source line."""
         place = "" if self.block is None else f" in program {self.block}"
         if self.thread is not None:
             place += f", thread {self.thread}"
         often = f" ({self.times} times)" if self.times > 1 else ""
-        return (
-            f"{where}{self.kind.value}: {self.message}{place}{often}\n    {self.instruction.text}"
-        )
+        return f"{self.kind.value}: {self.message}{place}{often}; `{self.instruction.text}`"
+
+    def span(self) -> Span | None:
+        """Return the author's expression that the instruction comes from, if the text says."""
+        source = self.instruction.source
+        return None if source is None else expression_at(source.file, source.line, source.column)
+
+
+_SHOWN = 8
+"""Findings that an error shows besides the first."""
 
 
 class Findings:
@@ -91,14 +103,25 @@ class Findings:
             self.add(finding)
 
     def raise_or_warn(self, kernel: str, warn: bool) -> None:
-        """Raise a `KernelError` that lists them, or warn with the same text; nothing if none.
+        """Raise a `KernelError` that shows them, or warn with the same text; nothing if none.
 
         Raises:
             KernelError: There are findings and `warn` is false.
         """
         if not self._found:
             return
-        text = f"kernel `{kernel}`: " + "\n".join(str(finding) for finding in self.all())
+        first, *others = self.all()
+        notes: list[tuple[str, Span]] = []
+        message = f"kernel `{kernel}`: {first.summary()}"
+        for other in others[:_SHOWN]:
+            span = other.span()
+            if span is None:
+                message += f"\n  {other.summary()}"
+            else:
+                notes.append((other.summary(), span))
+        if len(others) > _SHOWN:
+            message += f"\n  and {len(others) - _SHOWN} more"
+        error = KernelError(message, first.span(), notes=tuple(notes))
         if not warn:
-            raise KernelError(text)
-        warnings.warn(text, RuntimeWarning, stacklevel=2)
+            raise error
+        warnings.warn(str(error), RuntimeWarning, stacklevel=2)

@@ -7,6 +7,11 @@ import pytest
 from tests.targets.gpu.emulator.worlds import instruction
 from tiledsl.dialects.diagnostics import KernelError
 from tiledsl.targets.gpu.emulator.findings import Finding, Findings, Kind
+from tiledsl.targets.gpu.emulator.program import Instruction, InstructionClass
+
+
+def _bare(index: int) -> Instruction:
+    return Instruction(index, "bare", InstructionClass.CONTROL)
 
 
 def _finding(index: int, kind: Kind = Kind.RACE, times: int = 1) -> Finding:
@@ -34,7 +39,7 @@ def test_they_come_in_the_order_of_the_program() -> None:
 def test_a_finding_reads_as_where_what_and_who() -> None:
     assert str(_finding(2, times=4)) == (
         "kernel.py:1: data race on shared memory: fault 2 in program (0, 0, 0), thread 5 "
-        "(4 times)\n    access"
+        "(4 times); `access`"
     )
 
 
@@ -42,7 +47,28 @@ def test_they_are_an_error_or_a_warning() -> None:
     findings = Findings()
     findings.raise_or_warn("k", warn=False)
     findings.add(_finding(1))
-    with pytest.raises(KernelError, match=r"kernel `k`: kernel\.py:1: data race"):
+    with pytest.raises(KernelError, match="kernel `k`: data race"):
         findings.raise_or_warn("k", warn=False)
     with pytest.warns(RuntimeWarning, match="fault 1"):
         findings.raise_or_warn("k", warn=True)
+
+
+def test_an_error_shows_each_at_its_line() -> None:
+    findings = Findings()
+    findings.merge([_finding(1), Finding(Kind.DEADLOCK, "stuck", _bare(2)), _finding(3)])
+    with pytest.raises(KernelError) as error:
+        findings.raise_or_warn("k", warn=False)
+    assert str(error.value) == (
+        "kernel `k`: data race on shared memory: fault 1 in program (0, 0, 0), thread 5; `access`\n"
+        "  deadlock: stuck; `bare`\n"
+        "  --> kernel.py:1:1\n"
+        "  data race on shared memory: fault 3 in program (0, 0, 0), thread 5; `access`\n"
+        "  --> kernel.py:1:1"
+    )
+
+
+def test_an_error_does_not_go_on_for_ever() -> None:
+    findings = Findings()
+    findings.merge([_finding(index) for index in range(20)])
+    with pytest.raises(KernelError, match="and 11 more"):
+        findings.raise_or_warn("k", warn=False)
