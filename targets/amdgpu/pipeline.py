@@ -20,6 +20,7 @@ from tiledsl.transforms.expand_casts import expand_casts
 from tiledsl.transforms.expand_division import expand_division
 from tiledsl.transforms.expand_math import expand_math
 from tiledsl.transforms.insert_barriers import insert_barriers
+from tiledsl.transforms.limit_tiles import limit_tiles
 from tiledsl.transforms.pipeline_loops import pipeline_loops
 from tiledsl.transforms.place_shared import place_shared
 from tiledsl.transforms.promote_floats import promote_floats
@@ -82,6 +83,7 @@ def tgpu_passes(chip: Chip, options: Options) -> Sequence[Step]:
     memory = shared_memory(chip)
     return [
         Step(partial(assign_layouts, num_warps=options.num_warps, warp_size=chip.wave_size), TGPU),
+        Step(limit_tiles, TGPU),
         # While loads still are loads, and their addresses in sight. Copies to LDS that bypass
         # registers are 4 bytes wide on most chips, so data waits in registers.
         Step(partial(pipeline_loops, stages=options.num_stages, copy="registers"), TGPU),

@@ -21,6 +21,7 @@ from tiledsl.transforms.expand_casts import expand_casts
 from tiledsl.transforms.expand_division import expand_division
 from tiledsl.transforms.expand_math import expand_math
 from tiledsl.transforms.insert_barriers import insert_barriers
+from tiledsl.transforms.limit_tiles import limit_tiles
 from tiledsl.transforms.pipeline_loops import pipeline_loops
 from tiledsl.transforms.place_shared import place_shared
 from tiledsl.transforms.promote_floats import promote_floats
@@ -70,6 +71,7 @@ def tgpu_steps(chip: Chip, options: Options) -> Sequence[Step]:
     return [
         # Layouts follow from matrix instructions and from how memory is accessed.
         Step(partial(assign_layouts, num_warps=warps, warp_size=chip.warp_size), TGPU),
+        Step(limit_tiles, TGPU),
         # While loads still are loads, and their addresses in sight.
         Step(partial(pipeline_loops, stages=options.num_stages, copy="cp.async"), TGPU),
         Step(partial(share_conversions, **matrices), TGPU),

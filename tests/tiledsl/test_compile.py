@@ -117,6 +117,25 @@ def test_an_unknown_target_lists_the_known_ones() -> None:
 
 
 @tile.jit
+def exponentials(x, out, M: tile.constexpr, N: tile.constexpr):
+    i = tile.arange(0, M)[:, None] * N + tile.arange(0, N)[None, :]
+    tile.store(out + i, tile.exp(tile.load(x + i)))
+
+
+@pytest.mark.parametrize("chip", ["sm_90a", "gfx1100"])
+def test_a_tile_too_large_for_its_threads_is_said_at_once(chip: str) -> None:
+    arguments = {"x": "*fp32:16", "out": "*fp32:16"}, {"M": 1024, "N": 64}, chip
+    with pytest.raises(KernelError) as raised:
+        tile.compile(exponentials, *arguments, num_warps=1)
+    assert raised.value.message == (
+        "expected at most 512 elements of 32 bits in each thread, found 2048, of a tile of shape "
+        "(1024, 64) over 1 warp"
+    )
+    assert raised.value.span is not None
+    assert raised.value.hint == "use more warps (num_warps) or a smaller tile"
+
+
+@tile.jit
 def apply_all(x, out, FUNCTIONS: tile.constexpr, BLOCK: tile.constexpr):
     i = tile.arange(0, BLOCK)
     value = tile.load(x + i)
