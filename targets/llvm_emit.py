@@ -25,6 +25,8 @@ from typing import Any, BinaryIO
 
 import llvmlite.binding as llvm
 
+_OPTIONS = ("-pick-merged-source-locations",)
+"""Of LLVM as a whole. Of two instructions merged into one, keep one's source line, not line 0."""
 _LENGTH = struct.Struct("<Q")
 _bring_up = threading.Lock()
 _targets: dict[str, llvm.Target] = {}
@@ -40,6 +42,8 @@ def _target(triple: str) -> llvm.Target:
         if not _targets:
             llvm.initialize_all_targets()
             llvm.initialize_all_asmprinters()
+            for option in _OPTIONS:
+                llvm.set_option("llvm_emit", option)
         if triple not in _targets:
             _targets[triple] = llvm.Target.from_triple(triple)
         return _targets[triple]

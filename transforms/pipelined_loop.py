@@ -33,7 +33,7 @@ from tiledsl.dialects.types import (
     tile_type,
 )
 from tiledsl.transforms.lanes import Lanes, select
-from tiledsl.transforms.prefetch import Ahead, Prefetch, Way
+from tiledsl.transforms.prefetch import Ahead, Way
 from tiledsl.transforms.rewrite import attributes_of, is_used, terminator
 from tiledsl.transforms.schedule import Copies, Registers
 from tiledsl.transforms.trips import Trips
@@ -83,6 +83,8 @@ class _Pipeline:
         self._copied = [n for n, one in prefetches.items() if one.way is Way.COPIES]
         self._stored = [n for n, one in prefetches.items() if one.way is Way.EXCHANGED]
         self._queued = [n for n, one in prefetches.items() if one.way is not Way.COPIES]
+        # The loads themselves go while the new loop is filled.
+        self._places = {n: one.load.operation.location for n, one in prefetches.items()}
         self._buffers: dict[int, ir.Value] = {}
         self._slot_types: dict[int, ir.Type] = {}
 
@@ -125,12 +127,17 @@ class _Pipeline:
         self._slot_types[number] = shared_type(slot)
         shape = (self._slot_count(number), *shape_of(slot))
         held = tile_type(shape, element_of(slot), layout_name(slot))
-        loc = load.operation.location
+        loc = self._places[number]
         return tgpu.AllocOp.build(results=[shared_type(held)], loc=loc).buffer
 
     def _slot(self, number: int, index: ir.Value) -> ir.Value:
         type_ = self._slot_types[number]
         return tgpu.SlotOp.build(self._buffers[number], index, results=[type_]).slot
+
+    def _store(self, number: int, held: ir.Value, index: ir.Value) -> None:
+        """Write a load's tile to a slot, in the load's name."""
+        with self._places[number]:
+            tgpu.LocalStoreOp.build(held, self._slot(number, index))
 
     # Running ahead.
 
@@ -149,8 +156,7 @@ class _Pipeline:
                 queues[number].append(issued.tiles[number])
         # All loads are under way before the first store waits for its own.
         for number in self._stored:
-            first = self._slot(number, _integer("i32", 0))
-            tgpu.LocalStoreOp.build(queues[number].pop(0), first)
+            self._store(number, queues[number].pop(0), _integer("i32", 0))
         return [carried[n] for n in self._carried], queues
 
     def _issue(
@@ -175,7 +181,7 @@ class _Pipeline:
             prefetch = self._what.prefetches.get(number)
             if prefetch is not None:
                 if number in slots:
-                    self._copy(prefetch, values, exists, self._slot(number, slots[number]))
+                    self._copy(number, values, exists, slots[number])
                 else:
                     issued.tiles[number] = _load(prefetch.load, values, exists)
                     values[prefetch.load.result] = issued.tiles[number]
@@ -190,21 +196,21 @@ class _Pipeline:
 
     def _copy(
         self,
-        prefetch: Prefetch,
+        number: int,
         values: Mapping[ir.Value, ir.Value],
         exists: Lanes | None,
         slot: ir.Value,
     ) -> None:
-        load = prefetch.load
-        ptr = values.get(load.ptr, load.ptr)
-        tgpu.AsyncCopyOp.build(
-            ptr,
-            slot,
-            _mask(load, values, exists),
-            cache=load.cache or None,
-            eviction=load.eviction or None,
-            loc=load.operation.location,
-        )
+        """Build a load in another trip as a copy to a slot."""
+        load = self._what.prefetches[number].load
+        with self._places[number]:
+            tgpu.AsyncCopyOp.build(
+                values.get(load.ptr, load.ptr),
+                self._slot(number, slot),
+                _mask(load, values, exists),
+                cache=load.cache or None,
+                eviction=load.eviction or None,
+            )
 
     # The new loop.
 
@@ -253,8 +259,7 @@ class _Pipeline:
                 prefetch.load.operation.erase()
         # A slot that this trip does not read takes what the next one will.
         for number in self._stored:
-            slot = self._slot(number, slots[Registers.slots][_WRITTEN])
-            tgpu.LocalStoreOp.build(queues[number].pop(0), slot)
+            self._store(number, queues[number].pop(0), slots[Registers.slots][_WRITTEN])
         nexts = [_following(slot, n) for n in counts for slot in slots[n]]
         held = [value for number in self._queued for value in queues[number]]
         ahead = [issued.carried[n] for n in self._carried]
@@ -309,15 +314,15 @@ def _mask(
 def _load(load: tile.LoadOp, values: Mapping[ir.Value, ir.Value], exists: Lanes | None) -> ir.Value:
     """Build a load in another trip."""
     other = None if load.other is None else values.get(load.other, load.other)
-    made = tile.LoadOp.build(
-        values.get(load.ptr, load.ptr),
-        _mask(load, values, exists),
-        other,
-        results=[load.result.type],
-        cache=load.cache or None,
-        eviction=load.eviction or None,
-        loc=load.operation.location,
-    )
+    with load.operation.location:
+        made = tile.LoadOp.build(
+            values.get(load.ptr, load.ptr),
+            _mask(load, values, exists),
+            other,
+            results=[load.result.type],
+            cache=load.cache or None,
+            eviction=load.eviction or None,
+        )
     return made.result
 
 

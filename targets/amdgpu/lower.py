@@ -25,7 +25,7 @@ from collections.abc import Sequence
 from mlir import ir
 from mlir.dialects import arith, llvm, rocdl
 
-from tiledsl.dialects.diagnostics import CompilerBug, KernelError, Span
+from tiledsl.dialects.diagnostics import CompilerBug, KernelError
 from tiledsl.targets.amdgpu import lower_cast, lower_lanes, lower_math, lower_memory, mma
 from tiledsl.targets.amdgpu.chips import Chip
 from tiledsl.targets.amdgpu.mma import MatrixInstruction
@@ -284,10 +284,8 @@ class AmdMachine:
             KernelError: Printing takes a service in the host's process that HIP's own compiler
                 sets up; nothing of it is in a code object that stands alone.
         """
-        here = ir.Location.current
         raise KernelError(
             "device_print does not work on AMD GPUs",
-            Span.of(here) if here is not None else None,
             hint='run the kernel on the host, as under `tile.device("host")`, where it prints',
         )
 

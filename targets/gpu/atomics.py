@@ -21,7 +21,7 @@ from mlir import ir
 from mlir.dialects import arith, llvm, scf
 
 from tiledsl.dialects import tile
-from tiledsl.dialects.diagnostics import CompilerBug, KernelError, Span
+from tiledsl.dialects.diagnostics import CompilerBug, KernelError
 from tiledsl.dialects.layout_shape import distinct_registers, register_map
 from tiledsl.dialects.types import is_tile
 from tiledsl.targets.gpu import emit
@@ -266,8 +266,7 @@ def _atomic_rmw(lowering: Lowering, op: tile.AtomicRmwOp) -> None:
     kind: str = op.kind
     if is_fp8(element_type(op.value)) and kind != "xchg":
         raise KernelError(
-            f"expected a type that atomics compute with, found {element_type(op.value)}",
-            Span.of(op.operation.location),
+            f"expected a type that atomics compute with, found {element_type(op.value)}"
         )
     if in_register(element_type(op.value)) == integer(1):
         kind = _OF_BOOLS.get(kind, kind)

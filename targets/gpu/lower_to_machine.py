@@ -37,6 +37,7 @@ from tiledsl.targets.gpu import (
     shape,
     shared,
 )
+from tiledsl.targets.gpu.line_locations import line_location
 from tiledsl.targets.gpu.lowering import Handler, Lowering
 from tiledsl.targets.gpu.machine import Kernel, Machine
 from tiledsl.targets.gpu.types import Types, in_memory, in_register
@@ -90,14 +91,14 @@ def _lower_kernel(
 ) -> None:
     kernel = kernel_of(op, machine.warp_size)
     old = op.operation.regions[0].blocks[0]
-    with op.operation.location:
+    with line_location(op.operation.location) as location:
         with ir.InsertionPoint.at_block_begin(module.body):
             machine.declare(kernel)
         with ir.InsertionPoint(op):
             made: Any = _function(op, kernel, machine)
         block: ir.Block = made.operation.regions[0].blocks.append(
             *[in_memory(a.type) for a in old.arguments],
-            arg_locs=[op.operation.location] * len(old.arguments),
+            arg_locs=[location] * len(old.arguments),
         )
         with ir.InsertionPoint(block):
             lowering = Lowering(machine, kernel, op, types, combines, HANDLERS)

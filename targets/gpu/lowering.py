@@ -15,10 +15,11 @@ from typing import Any
 
 from mlir import ir
 
-from tiledsl.dialects.diagnostics import CompilerBug
+from tiledsl.dialects.diagnostics import CompilerBug, KernelError, Span
 from tiledsl.dialects.layout import LinearLayout
 from tiledsl.dialects.types import element_of, is_tile, pointee
 from tiledsl.targets.gpu import emit
+from tiledsl.targets.gpu.line_locations import line_location
 from tiledsl.targets.gpu.machine import Kernel, Machine
 from tiledsl.targets.gpu.place import Place
 from tiledsl.targets.gpu.pointers import (
@@ -168,13 +169,20 @@ class Lowering:
             self.lower(op)
 
     def lower(self, op: ir.OpView) -> None:
-        """Lower one op."""
+        """Lower one op.
+
+        Raises:
+            KernelError: The machine cannot do what the op says; it points at the op's expression.
+        """
         name = op.operation.name
         handler = self._handlers.get(name) or self._handlers.get(name.partition(".")[0])
         if handler is None:
             raise CompilerBug(f"expected an op that GPUs lower, found {op}")
-        with op.operation.location:
-            handler(self, op)
+        try:
+            with line_location(op.operation.location):
+                handler(self, op)
+        except KernelError as error:
+            raise error.at(Span.of(op.operation.location)) from None
 
     def once(self, name: str, make: Callable[[], ir.Value]) -> ir.Value:
         """Return a value built once, at the kernel's entry."""

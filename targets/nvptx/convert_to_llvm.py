@@ -14,12 +14,13 @@ from __future__ import annotations
 
 from mlir import ir
 
+from tiledsl.targets.gpu.line_locations import DEBUG_SCOPES
 from tiledsl.targets.nvptx.emit_asm import emit_asm
 from tiledsl.transforms.run import upstream
 
 _upstream = upstream(
     "convert-scf-to-cf,convert-vector-to-llvm,convert-math-to-llvm,convert-arith-to-llvm,"
-    "convert-cf-to-llvm,reconcile-unrealized-casts",
+    f"convert-cf-to-llvm,reconcile-unrealized-casts,{DEBUG_SCOPES}",
     "convert_to_llvm",
 )
 

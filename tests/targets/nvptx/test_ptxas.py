@@ -46,6 +46,12 @@ def test_every_chip_is_assembled_for_with_its_own_ptx_version(each: Chip):
 
 
 @needs_ptxas
+def test_machine_code_keeps_the_lines_of_the_text():
+    text = ptx(".loc 1 7 3\n  st.global.u64 [%rd1], %rd1;") + '.file 1 "/home/me/author.py"\n'
+    assert b"author.py" in assemble(text, chip("sm_90a")).cubin
+
+
+@needs_ptxas
 def test_a_limit_of_registers_makes_spills_that_are_reported():
     loads = "\n".join(f"ld.volatile.global.u64 %v{i}, [%rd1+{8 * i}];" for i in range(40))
     stores = "\n".join(f"st.volatile.global.u64 [%rd1+{8 * i}], %v{i};" for i in range(40))

@@ -1,0 +1,57 @@
+from mlir import ir
+from mlir.dialects import llvm
+
+from tiledsl.dialects.context import context, parse
+from tiledsl.targets.gpu.line_locations import DEBUG_SCOPES, line_location
+from tiledsl.transforms.run import upstream
+
+
+def positions(location: str) -> str:
+    """Return the text of a location as LLVM takes it."""
+    with context():
+        given = ir.Attribute.parse(f"loc({location})")
+    return str(line_location(ir.Location.from_attr(given, context())))[4:-1]
+
+
+def test_a_range_becomes_the_position_where_it_begins():
+    assert positions('"f.py":3:5 to 4:9') == '"f.py":3:5'
+    assert positions('"f.py":3:5') == '"f.py":3:5'
+
+
+def test_calls_are_kept_each_as_a_position():
+    inner = '"f.py":3:5 to :9 at callsite("g.py":7:1 to :4 at "h.py":2:2 to :3)'
+    assert (
+        positions(f"callsite({inner})")
+        == 'callsite("f.py":3:5 at callsite("g.py":7:1 at "h.py":2:2))'
+    )
+
+
+def test_names_and_fusions_become_the_first_position_in_them():
+    assert positions('fused["x"("f.py":3:5 to :9), "g.py":1:1]') == '"f.py":3:5'
+
+
+def test_an_unknown_location_stays_one():
+    assert positions("unknown") == "unknown"
+
+
+MODULE = """
+llvm.func @k(%p: !llvm.ptr) {
+  %x = llvm.load %p : !llvm.ptr -> i32 loc("k.py":4:7)
+  llvm.store %x, %p : i32, !llvm.ptr loc(callsite("f.py":9:3 at "k.py":5:7))
+  llvm.return loc("k.py":3:1)
+} loc("k.py":3:1)
+"""
+
+
+def test_llvm_ir_has_the_positions_once_its_functions_have_scopes():
+    module = parse(MODULE)
+    assert "!dbg" not in llvm.translate_module_to_llvmir(module.operation)
+    upstream(DEBUG_SCOPES, "debug_scopes")(module)
+    text = llvm.translate_module_to_llvmir(module.operation)
+    for expected in (
+        "emissionKind: DebugDirectivesOnly",
+        'DIFile(filename: "f.py"',
+        "DILocation(line: 4, column: 7, scope: ",
+        "DILocation(line: 9, column: 3, scope: ",
+    ):
+        assert expected in text
