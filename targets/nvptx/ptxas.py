@@ -147,7 +147,9 @@ def _run(program: Path, options: Sequence[str], ptx: str) -> tuple[bytes | None,
         with tempfile.TemporaryDirectory(prefix="tiledsl-") as folder:
             source, output = Path(folder, "kernel.ptx"), Path(folder, "kernel.cubin")
             source.write_text(ptx)
-            command = [program, "-O3", "-v", *options, "--output-file", output, source]
+            # With the text's source lines, which profilers show; the instructions are the same.
+            settings = ["-O3", "-v", "-lineinfo", *options]
+            command = [program, *settings, "--output-file", output, source]
             ran = subprocess.run(command, capture_output=True, text=True, check=False)
             log = (ran.stdout + ran.stderr).replace(str(source), "kernel.ptx")
             made = ran.returncode == 0 and output.exists()
