@@ -11,7 +11,6 @@ element, so strides are the kernel's business; an empty array is a pointer too. 
 
 from __future__ import annotations
 
-import ctypes
 import math
 import sys
 from collections.abc import Callable, Sequence
@@ -21,6 +20,8 @@ from typing import Any, NamedTuple
 import ml_dtypes
 import numpy as np
 
+from tiledsl.dialects.diagnostics import KernelError
+from tiledsl.foreign import cuda_interface, dlpack
 from tiledsl.specialize import DIVISOR, FLOATS, INTEGERS, ArgType, integer_type, specialize_integer
 
 HOST = "host"
@@ -153,33 +154,13 @@ def _torch_reader() -> Callable[[Any], Argument | None]:
 
 
 def _read_cuda_interface(value: Any) -> Argument | None:
-    """Read by the CUDA array interface, version 2 or 3 (CuPy, Numba, RAPIDS)."""
-    interface = value.__cuda_array_interface__
-    name = _NUMPY_NAMES.get(np.dtype(interface["typestr"]))
+    """Read by the CUDA array interface (CuPy, Numba, RAPIDS)."""
+    shared = cuda_interface(value)
+    name = _NUMPY_NAMES.get(shared.dtype)
     if name is None:
         return None
     device = getattr(getattr(value, "device", None), "id", 0)
-    return pointer(name, interface["data"][0] or 0, f"cuda:{device}")
-
-
-class _DLDevice(ctypes.Structure):
-    _fields_ = (("type", ctypes.c_int32), ("id", ctypes.c_int32))
-
-
-class _DLTensor(ctypes.Structure):
-    """The head of a DLPack tensor, as the specification's dlpack.h lays it out."""
-
-    _fields_ = (
-        ("data", ctypes.c_void_p),
-        ("device", _DLDevice),
-        ("ndim", ctypes.c_int32),
-        ("code", ctypes.c_uint8),
-        ("bits", ctypes.c_uint8),
-        ("lanes", ctypes.c_uint16),
-        ("shape", ctypes.POINTER(ctypes.c_int64)),
-        ("strides", ctypes.POINTER(ctypes.c_int64)),
-        ("byte_offset", ctypes.c_uint64),
-    )
+    return pointer(name, shared.address, f"cuda:{int(device)}")
 
 
 _DLPACK_PLACES = {1: "host", 2: "cuda", 3: "host", 10: "hip", 11: "host", 13: "cuda"}
@@ -188,16 +169,9 @@ _DLPACK_CODES = {0: "i{}", 1: "u{}", 2: "fp{}", 4: "bf{}", 6: "i1", 10: "fp8e4m3
 """DLDataTypeCode to a name with the bits in place of {}."""
 
 
-def _dl_tensor(value: Any) -> tuple[_DLTensor, object]:
-    """Return the DLPack tensor of `value` and the capsule that owns it."""
-    capsule = value.__dlpack__()
-    get = ctypes.pythonapi.PyCapsule_GetPointer
-    get.restype, get.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
-    return _DLTensor.from_address(get(capsule, b"dltensor")), capsule
-
-
 def _read_dlpack(value: Any) -> Argument | None:
-    tensor, _capsule = _dl_tensor(value)
+    shared = dlpack(value)
+    tensor = shared.tensor
     spelled = _DLPACK_CODES.get(tensor.code, "").format(tensor.bits)
     place = _DLPACK_PLACES.get(tensor.device.type)
     if tensor.lanes != 1 or place is None or spelled not in _BY_NAME:
@@ -241,6 +215,10 @@ def read(value: object) -> Argument | None:
 
     Integers are i32 where they fit, else i64, else u64; Python floats are fp32; NumPy scalars and
     arrays keep their type.
+
+    Raises:
+        KernelError: It is an array that does not share its memory as it should; the caller adds
+            the parameter's name.
     """
     kind = type(value)
     reader = _readers.get(kind)
@@ -249,7 +227,15 @@ def read(value: object) -> Argument | None:
         if reader is None:
             return None
         _readers[kind] = reader
-    return reader(value)
+    try:
+        return reader(value)
+    except KernelError:
+        raise
+    except Exception as error:  # whatever a foreign array raises when it is asked for its memory
+        words = f"{type(error).__name__}: {error}"
+        raise KernelError(
+            f"expected an array that shares its memory, found a {kind.__name__} that raises {words}"
+        ) from error
 
 
 def is_array(value: object) -> bool:
@@ -264,8 +250,13 @@ def is_array(value: object) -> bool:
 
 
 def is_writable(value: object) -> bool:
-    """Return whether a kernel may store into an array; only NumPy's say that it may not."""
-    return not isinstance(value, np.ndarray) or value.flags.writeable
+    """Return whether a kernel may store into an array that `read` has read."""
+    if isinstance(value, np.ndarray):
+        return value.flags.writeable
+    reader = _readers.get(type(value))
+    if reader is _read_dlpack:
+        return not dlpack(value).read_only
+    return reader is not _read_cuda_interface or not cuda_interface(value).read_only
 
 
 def _span(address: int, shape: Sequence[int], byte_strides: Sequence[int], size: int) -> range:
@@ -287,7 +278,8 @@ def host_memory(value: object) -> HostMemory:
         strides = [stride * size for stride in array.stride()]
         span = _span(array.data_ptr(), tuple(array.shape), strides, size)
         return HostMemory(span.start, span.stop, True)
-    tensor, _capsule = _dl_tensor(value)
+    shared = dlpack(value)
+    tensor = shared.tensor
     size = tensor.bits // 8
     shape = [tensor.shape[i] for i in range(tensor.ndim)]
     strides: list[int] = []
@@ -298,4 +290,4 @@ def host_memory(value: object) -> HostMemory:
     if tensor.strides:
         strides = [tensor.strides[i] * size for i in range(tensor.ndim)]
     span = _span((tensor.data or 0) + tensor.byte_offset, shape, strides, size)
-    return HostMemory(span.start, span.stop, True)
+    return HostMemory(span.start, span.stop, not shared.read_only)

@@ -8,7 +8,16 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from tiledsl.arrays import HOST, HostMemory, host_memory, is_array, numpy_dtype, read
+from tiledsl.arrays import (
+    HOST,
+    HostMemory,
+    host_memory,
+    is_array,
+    is_writable,
+    numpy_dtype,
+    read,
+)
+from tiledsl.dialects.diagnostics import KernelError
 from tiledsl.specialize import NAMES, ArgType
 
 
@@ -120,6 +129,40 @@ def test_the_cuda_array_interface_is_enough() -> None:
     assert found is not None
     assert found[0] == ArgType("fp16", pointer=True, divisible=True)
     assert (found[1], found[2]) == (4096, "cuda:0")
+
+
+def test_whether_memory_is_read_only_is_asked_of_every_protocol() -> None:
+    array = np.zeros(4)
+    wrapped = ThroughDLPack(array)
+    read(wrapped)
+    assert is_writable(wrapped)
+    assert host_memory(wrapped).writable
+    array.flags.writeable = False
+    assert not is_writable(array)
+    assert not is_writable(wrapped)
+    assert not host_memory(wrapped).writable
+
+    class ReadOnly(OnCuda):
+        __cuda_array_interface__ = {**OnCuda.__cuda_array_interface__, "data": (4096, True)}  # noqa: RUF012
+
+    read(OnCuda())
+    read(ReadOnly())
+    assert is_writable(OnCuda())
+    assert not is_writable(ReadOnly())
+
+
+def test_an_array_that_cannot_be_read_says_what_it_raised() -> None:
+    class Refusing:
+        def __dlpack__(self, **options: Any) -> object:
+            raise BufferError("it requires gradients")
+
+    with pytest.raises(KernelError) as raised:
+        read(Refusing())
+    assert str(raised.value) == (
+        "expected an array that shares its memory, found a Refusing that raises "
+        "BufferError: it requires gradients"
+    )
+    assert isinstance(raised.value.__cause__, BufferError)
 
 
 def test_torch_tensors_on_the_cpu() -> None:

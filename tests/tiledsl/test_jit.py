@@ -113,6 +113,41 @@ def test_a_wrong_call_says_what_is_wrong(call: Callable[..., object], message: s
     assert str(raised.value) == message
 
 
+class Unshared:
+    """An array by DLPack whose owner does not share it."""
+
+    def __dlpack__(self, **options: Any) -> object:
+        raise BufferError("not contiguous")
+
+
+def test_an_array_that_cannot_be_read_is_named() -> None:
+    out = np.zeros(64, np.float32)
+    with pytest.raises(KernelError) as raised:
+        scale[1](out, Unshared(), 64, 2.0)
+    assert str(raised.value) == (
+        "kernel `scale`: argument `out`: expected an array that shares its memory, found a "
+        "Unshared that raises BufferError: not contiguous"
+    )
+    with pytest.raises(KernelError, match="kernel `scale`: argument `x`: expected an array that"):
+        scale[1]((Unshared(),), out, 64, 2.0)
+
+
+def test_memory_shared_as_read_only_is_read_and_not_written() -> None:
+    class ThroughDLPack:
+        def __init__(self, array: Any) -> None:
+            self._array = array
+
+        def __dlpack__(self, **options: Any) -> object:
+            return self._array.__dlpack__(**options)
+
+    x, out = np.ones(64, np.float32), np.zeros(64, np.float32)
+    x.flags.writeable = False
+    scale[1](ThroughDLPack(x), ThroughDLPack(out), 64, 2.0)
+    assert (out == 2).all()
+    with pytest.raises(KernelError, match="argument `out`: expected an array that may be written"):
+        scale[1](ThroughDLPack(out), ThroughDLPack(x), 64, 2.0)
+
+
 def test_unknown_options_of_jit_are_refused() -> None:
     with pytest.raises(KernelError, match="jit: expected options among num_warps"):
         tile.jit(warps=3)
