@@ -249,7 +249,7 @@ def reverse_bits(a: Array) -> Array:
     """Return the bits in reverse order."""
     bytes_ = np.ascontiguousarray(a)[..., None].view(np.uint8)
     turned = np.packbits(np.unpackbits(bytes_, axis=-1, bitorder="little"), axis=-1)
-    return np.ascontiguousarray(turned).view(a.dtype)[..., 0]
+    return np.ascontiguousarray(turned[..., ::-1]).view(a.dtype)[..., 0]
 
 
 def first_one(a: Array) -> Array:
