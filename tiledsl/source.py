@@ -6,7 +6,8 @@ closures first and then in globals (Python's order), through helpers in other mo
 containers and `functools.partial`, and hashes what it finds.
 
 Contract:
-- `Reach.digest` is equal for equal sources and captured values, across processes and machines.
+- `Reach.digest` is equal for equal sources at equal places, which the code names line for line, and
+  equal captured values, across processes and machines.
 - `Reach.stable` is False where a captured object has no such description; the digest is then good
   for this process only, and nothing is written to disk.
 - `Reach.changed()` tells cheaply, before a launch, that a captured global or closure variable is no
@@ -214,11 +215,13 @@ class _Walker:
         self._put("function", function.__module__, function.__qualname__)
         if _is_library(function.__module__) and function.__module__.startswith("tiledsl."):
             return
+        code = function.__code__
+        self._put(code.co_filename, str(code.co_firstlineno), code.co_linetable.hex())
         text = source_of(function)
         if text and "<lambda>" not in function.__qualname__:
             self._put(text)
         else:
-            self._put_code(function.__code__)
+            self._put_code(code)
         self.visit(function.__defaults__)
         self.visit(function.__kwdefaults__)
         for name, look in _captured(function):

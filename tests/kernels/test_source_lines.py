@@ -9,6 +9,8 @@ import functools
 import inspect
 import linecache
 import re
+import runpy
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -157,3 +159,34 @@ def test_every_line_that_says_so_has_its_first_kind(name: str, chip: str) -> Non
     firsts = {(kind, line) for line in lines for kind in kinds_named(line)[:1]}
     wanted = {(kind, line) for kind, line in firsts if kind in expected}
     assert wanted - {(kind, line) for _, kind, line in instructions(name, chip)} == set()
+
+
+def test_a_kernel_that_moved_within_its_file_has_its_new_lines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TILEDSL_CACHE", "1")
+    monkeypatch.setenv("TILEDSL_CACHE_DIR", str(tmp_path))
+    file = tmp_path / "moving.py"
+    text = """
+import tiledsl as tile
+
+@tile.jit
+def kernel(x):
+    tile.store(x, 1)
+"""
+
+    def store_of(source: str) -> tuple[int, bool]:
+        file.write_text(source)
+        linecache.checkcache(str(file))
+        kernel = runpy.run_path(str(file))["kernel"]
+        compiled = tile.compile(kernel, {"x": "*i32:16"}, target="gfx942")
+        assembly = str(compiled.asm["amdgcn"])
+        places = dict(zip(assembly.splitlines(), source_lines(assembly), strict=True))
+        (place,) = (p for line, p in places.items() if "global_store" in line)
+        assert place is not None
+        return place.line, compiled.seconds == []
+
+    assert store_of(text) == (6, False)
+    assert store_of(text) == (6, True)
+    assert store_of("# a comment" + text) == (6, True)
+    assert store_of("# two\n# more" + text) == (7, False)

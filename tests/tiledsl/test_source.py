@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -43,6 +44,20 @@ def test_closures_and_defaults_count() -> None:
 def test_lambdas_of_one_line_differ() -> None:
     pair: list[Callable[[int], int]] = [lambda x: x + 1, lambda x: x + 2]
     assert reach(pair[0]).digest != reach(pair[1]).digest
+
+
+def test_the_place_of_a_function_counts() -> None:
+    text = "def kernel(x):\n    return x + 1\n"
+
+    def digest(source: str, file: str) -> str:
+        space: dict[str, Any] = {"__name__": "made"}
+        exec(compile(source, file, "exec"), space)
+        return reach(space["kernel"]).digest
+
+    assert digest(text, "one.py") == digest(text, "one.py")
+    places = [(text, "one.py"), (text, "two.py"), ("\n" + text, "one.py")]
+    places.append((text.replace("return ", "return  "), "one.py"))
+    assert len({digest(source, file) for source, file in places}) == 4
 
 
 def test_a_rebound_global_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
