@@ -194,14 +194,16 @@ class Machine(Engine):
 
     def refresh(self) -> None:
         """Bring `lanes` up to date with EXEC and the current group."""
-        if self.full and (self._exec == self._all).all():
+        # Waves that have ended keep a stale EXEC, so `full` (all live waves) is not enough.
+        everybody = self.count == self.waves
+        if everybody and (self._exec == self._all).all():
             if not self.lanes_full:
                 self.lanes = np.ones((self.waves, self.wave_size), np.bool_)
                 self.lanes_full = True
             return
         self.lanes_full = False
         self.lanes = self.lanes_of(self._exec)
-        if not self.full:
+        if not everybody:
             self.lanes &= self.active[:, None]
 
     def execute(self, block: BasicBlock) -> int | None:
