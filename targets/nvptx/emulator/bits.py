@@ -284,8 +284,8 @@ def permute_bytes(a: Values, b: Values, selector: Values, mode: str = "") -> Val
 
 def _permute(instruction: Parsed, context: Context) -> Step:
     options = Options(instruction)
-    options.last(("b32",))
     mode = options.choice(tuple(_SELECTORS), "")
+    options.last(("b32",))
     options.done()
     to, a, b, selector = instruction.operands
 

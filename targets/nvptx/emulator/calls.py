@@ -144,6 +144,7 @@ def _call(instruction: Parsed, context: Context) -> Step | Ending:
 
 def _print(instruction: Parsed, context: Context, results: Vector, given: Vector) -> Step:
     who = context.instruction
+    context.atomic = True  # what several processes print would mix
     parameters = _parameters(instruction, context, given, (8, 8))
     result = context.variable(results.items[0]) if isinstance(results.items[0], Symbol) else None
 

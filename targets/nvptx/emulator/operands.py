@@ -130,7 +130,7 @@ class Context:
         tables: What each `.branchtargets` label lists.
         registers: The type of each register's array, by slot.
         granule: The smallest shared access so far, in bytes.
-        atomic: Whether any instruction so far is an atomic on memory that blocks share.
+        atomic: Whether two processes may not run blocks of it at once: it has atomics, or prints.
     """
 
     def __init__(self, chip: Chip, variables: dict[str, Variable]) -> None:
@@ -140,12 +140,17 @@ class Context:
         self.registers: list[Any] = []
         self.granule = 16
         self.atomic = False
+        self.parts: list[Callable[[Machine], Any]] = []
         self.instruction: Instruction
         self._slots: dict[str, int] = {}
 
     def note_shared(self, size: int) -> None:
         """Say that the instruction may touch shared memory `size` bytes at a time."""
         self.granule = min(self.granule, size)
+
+    def need(self, *parts: Callable[[Machine], Any]) -> None:
+        """Say that parts of the machine must see the kernel from its first instruction on."""
+        self.parts += [one for one in parts if one not in self.parts]
 
     # --- registers -------------------------------------------------------------------------------
 
