@@ -1,4 +1,4 @@
-"""Skip what needs an NVIDIA GPU where there is none."""
+"""Skip what needs an NVIDIA GPU where there is none, and the nightly matrix where it is not asked for."""
 
 from functools import cache
 
@@ -6,6 +6,21 @@ import pytest
 
 from tiledsl.dialects.diagnostics import KernelError
 from tiledsl.targets.nvptx.driver import driver
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add --nightly."""
+    parser.addoption("--nightly", action="store_true", help="run tests marked nightly too")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out tests marked `nightly` unless --nightly asks for them."""
+    if config.getoption("--nightly"):
+        return
+    left_out = [item for item in items if item.get_closest_marker("nightly")]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not item.get_closest_marker("nightly")]
 
 
 @cache

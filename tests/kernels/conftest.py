@@ -1,8 +1,10 @@
 """Where the kernels of this suite run, and how many warps they have.
 
-The suite is one: every test names the fixture `place` or `warps` and runs once for each parameter,
-on the host everywhere and, marked `gpu`, on a CUDA device. The arrays are NumPy's either way; inside
-`tile.device("cuda")` a launch copies them there and back. NumPy is the oracle, see `oracle`.
+The suite is one: every test names the fixture `place` or `warps` and runs once for each parameter:
+on the host, on an emulated chip of each family (each launch in both modes, see `both_modes`), with
+--nightly on every chip that can be emulated and with other numbers of warps, and, marked `gpu`, on a
+CUDA device. The arrays are NumPy's everywhere; a launch copies them to the device and back. NumPy is
+the oracle, see `oracle`.
 
 Kernels' parameters have no types, because what they are (a pointer, a tile, a constant) is decided
 by each launch; pyproject.toml tells pyright so for this folder.
@@ -10,13 +12,48 @@ by each launch; pyproject.toml tells pyright so for this folder.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Generator
+from typing import Any
 
 import pytest
+from hypothesis import settings
 
 import tiledsl as tile
+from tests.kernels.both_modes import launch_in_both_modes
+from tiledsl.targets.nvptx import ptxas
 
 _GPU = pytest.mark.gpu
+_NIGHTLY = pytest.mark.nightly
+_EMULATED = ("sm_80", "gfx942", "gfx1201")
+"""One chip of each family: mma.sync, mfma, wmma."""
+_OTHERS = (
+    "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_120",
+    "gfx90a", "gfx950", "gfx1100", "gfx1151", "gfx1200",
+)  # fmt: skip
+_EXAMPLES = 4
+"""Hypothesis examples a test on an emulated chip; the host, which is quicker, has them all."""
+
+_EMULATE = os.environ.get("TILEDSL_TEST_EMULATE") == "1"
+
+
+def _emulated_places() -> list[Any]:
+    if not _EMULATE:
+        return []
+    return [
+        *(f"emulate:{chip}" for chip in _EMULATED),
+        *(pytest.param(f"emulate:{chip}", marks=_NIGHTLY) for chip in _OTHERS),
+    ]
+
+
+def _emulated_warps() -> list[Any]:
+    if not _EMULATE:
+        return []
+    return [
+        pytest.param((place, n), id=f"{place}-{n}", marks=() if n == 4 else _NIGHTLY)
+        for place in (f"emulate:{chip}" for chip in _EMULATED)
+        for n in (1, 2, 4, 8)
+    ]
 
 
 @pytest.fixture(autouse=True)
@@ -25,9 +62,10 @@ def no_disk_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TILEDSL_CACHE", "0")
 
 
-@pytest.fixture(params=["host", pytest.param("cuda", marks=_GPU)])
-def place(request: pytest.FixtureRequest) -> Generator[str]:
+@pytest.fixture(params=["host", *_emulated_places(), pytest.param("cuda", marks=_GPU)])
+def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Generator[str]:
     """The device that the test's launches run on."""
+    _prepare(request, monkeypatch, request.param)
     with tile.device(request.param):
         yield request.param
 
@@ -35,11 +73,26 @@ def place(request: pytest.FixtureRequest) -> Generator[str]:
 @pytest.fixture(
     params=[
         pytest.param(("host", 4), id="host"),
+        *_emulated_warps(),
         *(pytest.param(("cuda", n), id=f"cuda-{n}", marks=_GPU) for n in (1, 2, 4, 8)),
     ]
 )
-def warps(request: pytest.FixtureRequest) -> Generator[int]:
+def warps(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Generator[int]:
     """The `num_warps` to launch with, on its device; the host ignores it, so there one will do."""
     where, count = request.param
+    _prepare(request, monkeypatch, where)
     with tile.device(where):
         yield count
+
+
+def _prepare(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+    if not where.startswith("emulate"):
+        return
+    launch_in_both_modes(monkeypatch)
+    monkeypatch.setattr(ptxas, "find_ptxas", lambda: None)  # the emulator reads PTX
+    property_: Any = getattr(request.function, "hypothesis", None)
+    if property_ is not None:
+        name = "_hypothesis_internal_use_settings"
+        full: settings = getattr(request.function, name)
+        few = settings(full, max_examples=min(full.max_examples, _EXAMPLES))
+        monkeypatch.setattr(request.function, name, few)

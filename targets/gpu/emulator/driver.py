@@ -182,7 +182,7 @@ class EmulatedKernel:
         self, driver: EmulatorDriver, program: Program, entry: str, shared_bytes: int
     ) -> None:
         self.program = program
-        self._driver = driver
+        self.driver = driver
         self._entry = entry
         self._shared_bytes = shared_bytes
 
@@ -194,6 +194,6 @@ class EmulatedKernel:
     def launch(self, grid: Grid, threads: int, arguments: bytes, stream: int = 0) -> None:
         """Run on `grid`; returns when it has ended. With a zero in the grid nothing runs."""
         if 0 not in grid:
-            self._driver.launch(
+            self.driver.launch(
                 self.program, self._entry, grid, threads, arguments, self._shared_bytes
             )

@@ -150,6 +150,25 @@ class GlobalMemory:
         """Return a view of bytes that the caller knows to be allocated."""
         return self._words.bytes[address - _BASE : address - _BASE + size]
 
+    def snapshot(self) -> list[tuple[int, bytes, bytes | None]]:
+        """Return a copy of everything, for `restore` and for comparing: address, bytes, flags."""
+        return [
+            (
+                one.low,
+                self.bytes_at(one.low, one.size).tobytes(),
+                None if one.written is None else one.written.tobytes(),
+            )
+            for one in self._allocations
+        ]
+
+    def restore(self, snapshot: Sequence[tuple[int, bytes, bytes | None]]) -> None:
+        """Put back what a snapshot holds; no allocation may have come or gone since."""
+        for one, (low, content, flags) in zip(self._allocations, snapshot, strict=True):
+            assert one.low == low
+            self.bytes_at(low, one.size)[:] = np.frombuffer(content, np.uint8)
+            if flags is not None and one.written is not None:
+                one.written[:] = np.frombuffer(flags, np.bool_)
+
     def name(self, named: Sequence[Named]) -> None:
         """Say what the arrays of the coming launch are called."""
         self._named = sorted(named, key=lambda one: one.low)

@@ -57,8 +57,8 @@ class SharedMemory:
         self._owner: dict[int, NDArray[np.int32]] = {}
         """Scratch: by word of some width, the lane that wrote it last in this instruction."""
         self._under_way = UnderWay(count, self._shift, self._stride)
-        self.on_write: Callable[[Touch], None] | None = None
-        """Is told of every plain write and atomic, for what keeps track of more than races."""
+        self.on_write: Callable[[Lanes, Granules], None] | None = None
+        """Is told the warp and the granules of each lane of every plain write and atomic."""
 
     # --- access ----------------------------------------------------------------------------------
 
@@ -95,7 +95,7 @@ class SharedMemory:
         self._check_lanes(access, touch, values, size, count)
         self._note_write(touch)
         if self.on_write is not None:
-            self.on_write(touch)
+            self.on_write(touch.warp, self._granules(touch))
 
     def update(self, access: Access, offset: Offsets, size: int) -> tuple[NDArray[Any], Any, Mask]:
         """Return what an atomic needs, as `GlobalMemory.update` does; atomics never race."""
@@ -105,7 +105,7 @@ class SharedMemory:
         good = np.ones(len(offset), np.bool_) if bad is None else ~bad
         self._note_atomic(access, touch, bad)
         if self.on_write is not None:
-            self.on_write(touch)
+            self.on_write(touch.warp, self._granules(touch))
         return self._words.of[size], touch.flat >> size.bit_length() - 1, good
 
     def _checked(
@@ -171,6 +171,10 @@ class SharedMemory:
     def granules(self, lanes: Lanes, offset: Offsets, width: int) -> Granules:
         """Return the flat granules that accesses within bounds touch, (lanes, granules)."""
         return granules_of(offset + self._base[lanes], width, self._shift)
+
+    def byte_of(self, granule: int) -> int:
+        """Return the offset of a flat granule in its block's window."""
+        return (granule << self._shift) % self._stride
 
     @property
     def granule_count(self) -> int:
@@ -317,7 +321,7 @@ class SharedMemory:
             by = history.instructions.get(int(race.epoch.line[granule]))
             line = "" if by is None or by.source is None else f" at line {by.source.line}"
             text = "" if by is None else f"{line} (`{by.text}`)"
-            byte = (granule << self._shift) % self._stride
+            byte = self.byte_of(granule)
             return (
                 f"{verb} of shared memory at byte {byte}: no barrier after the {other} by warp "
                 f"{rank}{text}"
