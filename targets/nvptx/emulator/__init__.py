@@ -18,6 +18,7 @@ from tiledsl.targets.gpu.emulator.program import BasicBlock, Instruction
 from tiledsl.targets.nvptx.chips import WARP_SIZE
 from tiledsl.targets.nvptx.chips import chip as find_chip
 from tiledsl.targets.nvptx.emulator.decode import decode
+from tiledsl.targets.nvptx.emulator.in_flight import registers_of
 from tiledsl.targets.nvptx.emulator.machine import Layout, Machine
 from tiledsl.targets.nvptx.emulator.operands import Context
 from tiledsl.targets.nvptx.emulator.text import parse
@@ -69,6 +70,8 @@ def load(text: str, entry: str, chip: str, memory: GlobalMemory) -> Program:
         frame.local_bytes,
         context.granule,
         (x, y, z),
+        tuple(context.parts),
+        registers_of(function, context),
     )
     instructions = [one for block in blocks for one in block.instructions]
     return Program(blocks, instructions, layout, Rules(), context.atomic)

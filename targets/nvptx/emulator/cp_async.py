@@ -133,7 +133,7 @@ class _Batch:
         if counters is not None:
             index, read = self.instruction.index, self.taken > 0
             counters.global_access(index, self.source[read], self.size, self.lanes[read])
-            counters.shared_access(index, self.to, self.size, self.lanes)
+            counters.shared_access(index, self.to, self.size, self.lanes, write=True)
 
 
 def _taken(instruction: ptx.Parsed, context: Context, size: int) -> Reader | None:

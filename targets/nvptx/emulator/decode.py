@@ -59,6 +59,7 @@ from tiledsl.targets.nvptx.emulator import (
     convert,
     cp_async,
     exchange,
+    fences,
     floats,
     integer,
     ldmatrix,
@@ -66,6 +67,7 @@ from tiledsl.targets.nvptx.emulator import (
     mbarrier,
     memory,
     moves,
+    wgmma,
 )
 from tiledsl.targets.nvptx.emulator.machine import Machine
 from tiledsl.targets.nvptx.emulator.opcodes import Ending, Opcode, Place, Table, unknown
@@ -89,6 +91,8 @@ _FAMILIES: tuple[Table, ...] = (
     clusters.TABLE,
     cp_async.TABLE,
     mbarrier.TABLE,
+    wgmma.TABLE,
+    fences.TABLE,
 )
 """Every family; no two have the same key."""
 

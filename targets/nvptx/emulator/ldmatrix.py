@@ -183,7 +183,7 @@ def _decode_store(instruction: ptx.Parsed, context: Context) -> Ending:
         machine.shared.store(machine.access(here, lanes), where, words, 4, 4, align=_ROW_BYTES)
         counters = machine.cohort.counters
         if counters is not None:
-            counters.shared_access(here.index, where, _ROW_BYTES, lanes)
+            counters.shared_access(here.index, where, _ROW_BYTES, lanes, write=True)
 
     return collective(step)
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +35,9 @@ from tiledsl.targets.gpu.emulator.scheduler import Mask
 from tiledsl.targets.gpu.emulator.shared_memory import SharedMemory
 from tiledsl.targets.nvptx.chips import WARP_SIZE, Chip
 from tiledsl.targets.nvptx.emulator.local_memory import LocalMemory
+
+if TYPE_CHECKING:
+    from tiledsl.targets.nvptx.emulator.in_flight import Registers
 
 SHARED_WINDOW = 1 << 56
 LOCAL_WINDOW = 1 << 57
@@ -54,6 +57,8 @@ class Layout:
         local_bytes: Bytes of each thread's local frame.
         granule: The smallest shared access, in bytes.
         cluster: Blocks a cluster, along x, y and z.
+        parts: The parts that are made with the machine.
+        instructions: What each instruction does to registers, in kernels that have `wgmma`.
     """
 
     chip: Chip
@@ -62,6 +67,8 @@ class Layout:
     local_bytes: int
     granule: int
     cluster: tuple[int, int, int] = (1, 1, 1)
+    parts: Sequence[Callable[[Machine], Any]] = ()
+    instructions: Sequence[Registers] = ()
 
 
 class Machine(Engine):
@@ -104,6 +111,18 @@ class Machine(Engine):
         self._lanes: Lanes | None = None
         self._arguments = 0
         self._ticks = 0
+        self.watch: Callable[[BasicBlock], int | None] | None = None
+        """Executes a block in the engine's stead, where something looks at each instruction."""
+        self.afterwards: list[Callable[[], None]] = []
+        """What parts do once every thread has ended."""
+        for part in layout.parts:
+            self.part(part)
+
+    def execute(self, block: BasicBlock) -> int | None:
+        """Run one block for the current group."""
+        if self.watch is not None:
+            return self.watch(block)
+        return super().execute(block)
 
     # --- which threads ---------------------------------------------------------------------------
 
@@ -165,6 +184,8 @@ class Machine(Engine):
         """Run every thread to its end, or to a deadlock."""
         with np.errstate(all="ignore"):
             super().run()
+            for finish in self.afterwards:
+                finish()
         sys.stdout.flush()
         if self._arguments:
             self.memory.free(self._arguments)

@@ -28,6 +28,7 @@ from tiledsl.targets.gpu.emulator.clocks import Clock
 from tiledsl.targets.gpu.emulator.cohort import Access, Lanes, Mask, Mode
 from tiledsl.targets.gpu.emulator.findings import Kind
 from tiledsl.targets.gpu.emulator.program import Instruction
+from tiledsl.targets.gpu.emulator.shared_memory import Granules
 from tiledsl.targets.nvptx.emulator.clusters import Clusters
 
 if TYPE_CHECKING:
@@ -137,6 +138,12 @@ class Mbarriers:
         machine.shared.load(access, offset[own], BYTES)
         warp = np.where(own, machine.cohort.warp_of[lanes], -1)
         return Use(instruction, lanes, block, offset, warp)
+
+    def granules(self) -> Granules:
+        """Return the granules of shared memory that they all lie in."""
+        keys = np.array(list(self._known), np.int64).reshape(-1, 2)
+        lanes = self._machine.part(Clusters).stand_in(keys[:, 0])
+        return self._machine.shared.granules(lanes, keys[:, 1], BYTES)
 
     def report(self, use: Use, rows: NDArray[np.intp], message: str) -> None:
         """File a finding for some rows of a use."""
