@@ -1,8 +1,8 @@
 """What atomic operations do to memory, for many lanes at once and as if one after another.
 
-Lanes of one instruction may name one address. They act in the order of their numbers: where addresses
-are all different that is one NumPy operation, otherwise as many as the fullest address has lanes, or
-one for each address that several lanes share, whichever are fewer.
+Lanes of one instruction may name one address. They act in the order of their numbers: where
+addresses are all different that is one NumPy operation, otherwise as many as the fullest address
+has lanes, or one for each address that several lanes share, whichever are fewer.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
 """Atomics on global memory, by addresses, flat addresses and descriptors, and on LDS.
 
     global_atomic_add      v0, v[2:3], v4, off sc0             <- returns what was there
-    global_atomic_cmpswap_b32 v[2:3], v[4:5], off              <- v4: new value, v5: what must be there
+    global_atomic_cmpswap  v[2:3], v[4:5], off                 <- v4 is new, v5 must be there
     ds_cmpst_rtn_b32       v0, v1, v2, v3                      <- gfx9: v2 must be there, v3 is new
     ds_cmpstore_rtn_b32    v0, v1, v2, v3                      <- gfx11: v2 is new, v3 must be there
 
-They take effect when they are issued; what they return is late like what a load returns. Floats are added
-with subnormal numbers kept; which units flush them depends on the memory's kind and is not emulated.
+They take effect when they are issued; what they return is late like what a load returns. Floats are
+added with subnormal numbers kept; which units flush them depends on the memory's kind and is not
+emulated.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ def _bits(words: Words) -> Bits:
 
 
 def _data(machine: Machine, lanes: Lanes, register: int, found: Operation) -> tuple[Bits, Bits]:
-    """Return an operation's operands from consecutive registers: the value, then what is compared."""
+    """Return an operation's operands from registers in a row: the value, then what is compared."""
     each = found.size // 4
     value = _bits(get_words(machine, lanes, register, each))
     if not found.compares:
@@ -245,8 +246,10 @@ def _on_lds(found: Operation, returns: bool, compare_first: bool = False) -> Ent
                 issue_done(machine, instruction, time)
                 return
 
+            register = target
+
             def deliver(words: Words | None, waves: Mask | None) -> None:
-                deliver_words(machine, lanes, target, Item(4, each), words, waves)
+                deliver_words(machine, lanes, register, Item(4, each), words, waves)
 
             machine.memory.waits.issue(
                 Event.LDS, instruction, registers, lambda: _words(old), deliver, late=False,

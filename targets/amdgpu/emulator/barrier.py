@@ -1,8 +1,8 @@
 """Barriers of a workgroup, and fences.
 
 `s_barrier` is both halves at once; gfx12 has them apart: `s_barrier_signal -1` arrives, and
-`s_barrier_wait -1` waits until all waves have. A barrier waits for waves, not for their memory: what a
-wave has under way in LDS does not become known to others by it (`waits.LdsClocks`).
+`s_barrier_wait -1` waits until all waves have. A barrier waits for waves, not for their memory:
+what a wave has under way in LDS does not become known to others by it (`waits.LdsClocks`).
 
 Fences order caches, which are not emulated, so they do nothing here. What they stand beside in the
 text, the waits, is what counts.

@@ -3,10 +3,10 @@
     buffer_load_dwordx4 v[0:3], v4, s[4:7], 0 offen offset:16
     buffer_store_dword  v0, v[4:5], s[4:7], s8 idxen offen
 
-The descriptor has a base (48 bits), a stride (14 bits), the number of records and flags. The place is
-base + scalar offset + vector offset (`offen`) + constant offset + index (`idxen`) x stride. What lies
-outside the records is no fault: a load gives 0 there, element by element, and a store is dropped.
-Without a stride records are bytes; with one they are indices.
+The descriptor has a base (48 bits), a stride (14 bits), the number of records and flags. The place
+is base + scalar offset + vector offset (`offen`) + constant offset + index (`idxen`) x stride. What
+lies outside the records is no fault: a load gives 0 there, element by element, and a store is
+dropped. Without a stride records are bytes; with one they are indices.
 
 A descriptor whose lanes interleave is that of private memory, on chips that have no `scratch_`
 instructions (gfx90a): the place is then private to the lane, and the scalar offset counts the bytes
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 Places = NDArray[Any]
 """Where lanes' accesses go, as records of `PLACE`."""
 PLACE = np.dtype([("address", np.uint64), ("room", np.int64), ("private", np.bool_)])
-"""An address (of private memory: a byte in it), the bytes from there on that are in range, which memory."""
+"""An address (or a byte of private memory), the bytes in range from there on, and which it is."""
 
 _BASE_BITS = np.uint64((1 << 48) - 1)
 _STRIDE_BITS = 0x3FFF

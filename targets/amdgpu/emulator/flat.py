@@ -1,8 +1,8 @@
 """`flat_load_*`, `flat_store_*`: addresses of which only the bits say what memory they lead to.
 
 Global memory lies where the process has it; LDS and private memory of the lane's own begin at
-`SHARED_BASE` and `PRIVATE_BASE`, far above. A flat instruction counts in the queues of global memory
-and of LDS, as it may be either.
+`SHARED_BASE` and `PRIVATE_BASE`, far above. A flat instruction counts in the queues of global
+memory and of LDS, as it may be either.
 """
 
 from __future__ import annotations

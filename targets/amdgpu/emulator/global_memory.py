@@ -7,8 +7,8 @@ and a constant offset:
     global_load_b128    v[0:3], v4, s[2:3] offset:16 th:TH_LOAD_NT
     global_store_b32    v4, v0, s[2:3]
 
-Hints (`nt`, `sc0`, `glc`, `slc`, `dlc`, `th:`, `scope:`) concern caches, which are not emulated. Accesses
-of any alignment are right: HSA runs kernels in unaligned mode.
+Hints (`nt`, `sc0`, `glc`, `slc`, `dlc`, `th:`, `scope:`) concern caches, which are not emulated.
+Accesses of any alignment are right: HSA runs kernels in unaligned mode.
 """
 
 from __future__ import annotations

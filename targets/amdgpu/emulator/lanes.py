@@ -1,4 +1,4 @@
-"""The lanes that an access to memory is for, and the vector registers that it reads and writes in them.
+"""The lanes that an access to memory is for, and the vector registers it reads and writes in them.
 
 Memory takes one element a lane, of active lanes only. `Lanes` says which: all of all waves (the
 common case, in which registers are read and written whole), or the flat numbers (wave x wave size +
@@ -21,7 +21,7 @@ Words = NDArray[Any]
 """(lanes, words): what an access moves."""
 
 POISON = 0xFFFFFFFF
-"""What registers hold that a load has yet to write: a NaN in every format, an address of nothing."""
+"""What registers hold that a load has yet to write: a NaN in every format, nobody's address."""
 
 
 class Lanes(NamedTuple):

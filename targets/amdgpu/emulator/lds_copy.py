@@ -4,11 +4,12 @@
     global_load_lds_dwordx4 v[0:1], off offset:64
     buffer_load_dword v0, s[8:11], 0 offen lds
 
-Each lane gives an address to read at; where in LDS it goes is not its choice: lane i writes at M0 + the
-constant offset + i x its bytes (of 1 and 2 bytes: as a word of 4). The data arrive when a wait for
-loads covers them, in both modes; what touches their place in LDS before that is a missing wait.
+Each lane gives an address to read at; where in LDS it goes is not its choice: lane i writes at M0 +
+the constant offset + i x its bytes (of 1 and 2 bytes: as a word of 4). The data arrive when a wait
+for loads covers them, in both modes; what touches their place in LDS before that is a missing wait.
 
-Source: AMD's CDNA3 ISA, "Memory Buffer Load to LDS" and "Global: load to LDS"; CDNA4 ISA for widths.
+Source: AMD's CDNA3 ISA, "Memory Buffer Load to LDS" and "Global: load to LDS"; CDNA4 ISA for
+widths.
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@
     ds_permute_b32  v0, v1, v2            lane l gives v2 to lane v1[l] / 4     (push)
     ds_swizzle_b32  v0, v1 offset:swizzle(BITMASK_PERM,"00p00")
 
-Numbers of lanes wrap at the size of a wave (of 32 lanes each on RDNA). A lane that EXEC switches off gives
-0 to one that pulls from it, and gets nothing. Pushed to by several lanes, a lane gets the highest one's
-word; by none, 0.
+Numbers of lanes wrap at the size of a wave (of 32 lanes each on RDNA). A lane that EXEC switches
+off gives 0 to one that pulls from it, and gets nothing. Pushed to by several lanes, a lane gets the
+highest one's word; by none, 0.
 
 Source: AMD's CDNA3 and RDNA3 ISA, "DS_PERMUTE_B32", "DS_BPERMUTE_B32", "DS_SWIZZLE_B32"; LLVM's
 SIDefines.h for the spelling of swizzles.

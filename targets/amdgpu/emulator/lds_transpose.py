@@ -1,7 +1,7 @@
 """`ds_read_b64_tr_b16` of gfx950: LDS reads whose 16 lanes exchange what they read as a transpose.
 
-Sixteen lanes read four 16-bit elements each, which are taken for a tile of 4 rows and 16 columns, row
-after row; each lane gets one column. Only the exchange differs from `ds_read_b64`.
+Sixteen lanes read four 16-bit elements each, which are taken for a tile of 4 rows and 16 columns,
+row after row; each lane gets one column. Only the exchange differs from `ds_read_b64`.
 
 Source: AMD's CDNA4 ISA, "LDS transpose loads"; the other widths are not known here.
 """

@@ -12,12 +12,13 @@ found them by experiment, and these follow them bit for bit:
   below the larger one's exponent; their sum is rounded to nearest even. Tiny values next to large
   negative ones so come out a little low, which is what the hardware does.
 
-What is not known (CDNA 4's, RDNA's) is `rounded_once`: products and sums in float64, then one rounding
-to nearest even. Integers are exact; they wrap, or saturate where the instruction says clamp.
+What is not known (CDNA 4's, RDNA's) is `rounded_once`: products and sums in float64, then one
+rounding to nearest even. Integers are exact; they wrap, or saturate where the instruction says
+clamp.
 
 Source of the CDNA rules: P. Xie et al., "MMA-Sim: Bit-Accurate Reference Model of Tensor Cores and
-Matrix Cores", arXiv 2511.10909; flushing on CDNA 2 also in MIOpen's "MI200 MFMA Behavior Specifics".
-NaNs come out as NumPy makes them; payloads are not those of the hardware.
+Matrix Cores", arXiv 2511.10909; flushing on CDNA 2 also in MIOpen's "MI200 MFMA Behavior
+Specifics". NaNs come out as NumPy makes them; payloads are not those of the hardware.
 """
 
 from __future__ import annotations
@@ -244,7 +245,7 @@ def _cut_products(
     right_exponent: NDArray[np.int16],
     chosen: range,
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Return the sum of some products along k in units of 2^(e - 24), and e, the largest exponent."""
+    """Return a sum of products along k in units of 2^(e - 24), and e, the largest exponent."""
     largest = np.full(1, -(1 << 12), np.int16)
     for k in chosen:
         largest = np.maximum(

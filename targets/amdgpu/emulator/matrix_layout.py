@@ -1,12 +1,12 @@
 """Which element of a matrix each lane and register of a matrix instruction holds.
 
 An operand of a matrix instruction is spread over the lanes of a wave, and over the *elements* of
-each lane: what its registers hold, one after another, the low bits of a register first. A `Fragment`
-says where each element of the (block, row, k) matrix of an operand is, as one flat number
-(lane x elements a lane + element), so a whole operand of all waves is one `take`.
+each lane: what its registers hold, one after another, the low bits of a register first. A
+`Fragment` says where each element of the (block, row, k) matrix of an operand is, as one flat
+number (lane x elements a lane + element), so a whole operand of all waves is one `take`.
 
-Right operands and accumulators are given transposed where that makes two the same: the right operand
-is read as (block, column, k), the accumulator as (block, row, column).
+Right operands and accumulators are given transposed where that makes two the same: the right
+operand is read as (block, column, k), the accumulator as (block, row, column).
 
 Sources: AMD's CDNA3 ISA, "Matrix Arithmetic Instructions", RDNA3 and RDNA4 ISA, "WMMA"; the tables
 agree with AMD's matrix instruction calculator for every instruction that it knows.

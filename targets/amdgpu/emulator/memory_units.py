@@ -105,7 +105,7 @@ def granule(instructions: Sequence[Parsed]) -> int:
 
 
 def _lds_bytes(stem: str, to_lds: bool) -> int | None:
-    """Return the bytes that one instruction's accesses to LDS are a multiple of; None without any."""
+    """Return the bytes that an instruction's accesses to LDS are a multiple of; None without any."""
     if stem.startswith("global_load_lds_") or (stem.startswith("buffer_load_") and to_lds):
         return _TO_LDS.get(stem.rpartition("_")[2], 4)
     if stem.startswith("flat_"):

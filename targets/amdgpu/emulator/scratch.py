@@ -7,8 +7,9 @@ either register of which may be `off`:
     scratch_store_b32  off, v4, s32 offset:16
     scratch_load_b128  v[0:3], v9, off
 
-Hardware interleaves the lanes' words (*swizzles*); no address that a kernel can see depends on that.
-What a lane reads beyond its bytes is out of bounds, and before a write is a read of what nothing wrote.
+Hardware interleaves the lanes' words (*swizzles*); no address that a kernel can see depends on
+that. What a lane reads beyond its bytes is out of bounds, and before a write is a read of what
+nothing wrote.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 Offsets = NDArray[np.int64]
 
 PRIVATE_FLAG = 1 << 23
-"""ADD_TID_ENABLE in the last word of a buffer's descriptor: lanes interleave, in private memory only."""
+"""ADD_TID_ENABLE in the last word of a buffer's descriptor: lanes interleave, as private ones do."""
 
 
 class PrivateMemory:

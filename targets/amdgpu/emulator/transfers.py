@@ -1,4 +1,4 @@
-"""Loads and stores, whatever memory they go to: widths, halves of registers, and when they take effect.
+"""Loads and stores, whatever memory they go to: widths, halves of registers, when they take effect.
 
 `global_`, `flat_`, `scratch_` and `buffer_` instructions differ in how they make addresses and in
 where those lead; that is a `Space`. What they move is the same for all, under the names of gfx9
@@ -108,7 +108,7 @@ class Space(Protocol):
         ...
 
     def reaches(self, machine: Machine, address: Addresses, lanes: Lanes, width: int) -> Any:
-        """Return the global memory that is touched, as `Waits.reach` does; None for other memory."""
+        """Return the global memory that is touched, as `Waits.reach` does; None for others."""
         ...
 
     def count(

@@ -1,7 +1,7 @@
 """What waves have under way, and the instructions that wait for it.
 
-Memory answers when it likes; an instruction that needs the answer must stand behind a wait for it. Each
-wave counts what it has under way in *queues*, and a wait names how many may stay:
+Memory answers when it likes; an instruction that needs the answer must stand behind a wait for it.
+Each wave counts what it has under way in *queues*, and a wait names how many may stay:
 
     queue     what counts in it                                 gfx9     gfx11    gfx12
     vm        loads from global and private memory, atomics     vmcnt    vmcnt    loadcnt
@@ -10,20 +10,21 @@ wave counts what it has under way in *queues*, and a wait names how many may sta
     ds        LDS                                               lgkmcnt  lgkmcnt  dscnt
     km        scalar loads                                      lgkmcnt  lgkmcnt  kmcnt
 
-A queue completes in the order of issue, but for km, which completes in any order, so that only a wait
-for none completes it; where it shares a counter with ds, a wait that leaves some says of ds what it
-would say without km. Flat instructions count in two queues, and are complete when both are.
+A queue completes in the order of issue, but for km, which completes in any order, so that only a
+wait for none completes it; where it shares a counter with ds, a wait that leaves some says of ds
+what it would say without km. Flat instructions count in two queues, and are complete when both are.
 
-LAZY: what a load returns is read from global memory, and goes to its registers, only when a wait covers
-it; until then they hold poison. A store reaches global memory only then, too. What one wave does to one
-address stays in order all the same, as in hardware: a load that a wave's own later store would
-overtake is read before it, a store that a wave's own later load would miss is done before it. A store
-that nobody waits for is done at the end of its wave, or after `_PATIENCE` accesses of others, who may
-be waiting for it. EAGER: everything happens at issue. In both, `touched` files a finding for an
-instruction that names a register before the load that writes it is covered.
+LAZY: what a load returns is read from global memory, and goes to its registers, only when a wait
+covers it; until then they hold poison. A store reaches global memory only then, too. What one wave
+does to one address stays in order all the same, as in hardware: a load that a wave's own later
+store would overtake is read before it, a store that a wave's own later load would miss is done
+before it. A store that nobody waits for is done at the end of its wave, or after `_PATIENCE`
+accesses of others, who may be waiting for it. EAGER: everything happens at issue. In both,
+`touched` files a finding for an instruction that names a register before the load that writes it is
+covered.
 
-LDS is different: its effects happen at issue in both modes (the LDS unit serves a wave in order), and
-only the registers are late; that other waves may see them is a matter of time (`LdsClocks`).
+LDS is different: its effects happen at issue in both modes (the LDS unit serves a wave in order),
+and only the registers are late; that other waves may see them is a matter of time (`LdsClocks`).
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ _QUEUES = {
 Fetch = Callable[[], Any]
 """Reads memory."""
 Deliver = Callable[[Any, "Mask | None"], None]
-"""Takes effect with what `Fetch` returned (None: poison), for the waves in a mask (None: all its)."""
+"""Takes effect with what `Fetch` returned (None: poison), for waves in a mask (None: all its)."""
 
 
 @dataclass(frozen=True)
@@ -327,7 +328,7 @@ class Waits:
             )
 
     def oldest_lds(self, warps: Warps) -> NDArray[np.uint32]:
-        """Return each warp's time of its oldest access to LDS that no wait has covered; else the last."""
+        """Return each warp's time of its oldest access to LDS that no wait has covered."""
         oldest = np.full(self._machine.waves, np.iinfo(np.uint32).max, np.uint32)
         for operation in self._operations:
             if operation.time is not None:
@@ -379,7 +380,7 @@ def _spelled(registers: int) -> str:
 _COUNTERS = {
     "vmcnt": ("vm",), "lgkmcnt": ("ds", "km"), "vscnt": ("vs",), "expcnt": (),
     "loadcnt": ("vm",), "storecnt": ("vs",), "dscnt": ("ds",), "kmcnt": ("km",),
-    "samplecnt": (), "bvhcnt": (), "loadcnt_dscnt": ("vm", "ds"), "storecnt_dscnt": ("vs", "ds"),
+    "samplecnt": (), "bvhcnt": (),
 }  # fmt: skip
 """The queues of each counter."""
 _SPELLED = re.compile(r"(vmcnt|lgkmcnt|expcnt|vscnt)\((0x[0-9a-fA-F]+|\d+)\)")
@@ -440,12 +441,11 @@ def _single(parsed: Parsed, context: Context) -> Step:
 def _pair(parsed: Parsed, context: Context) -> Step:
     """Decode `s_wait_loadcnt_dscnt` and its like: the ds count in the low six bits."""
     del context
-    counter = parsed.stem.removeprefix("s_wait_")
     both = parsed.operands[-1]
     if not isinstance(both, Constant) or both.integer is None:
         raise CompilerBug(f"the AMDGPU emulator does not know the wait `{parsed.text}`")
-    first, second = _COUNTERS[counter]
-    return _wait_step([(first, both.integer >> 8 & 63), (second, both.integer & 63)])
+    first = "vm" if parsed.stem == "s_wait_loadcnt_dscnt" else "vs"
+    return _wait_step([(first, both.integer >> 8 & 63), ("ds", both.integer & 63)])
 
 
 def _idle(parsed: Parsed, context: Context) -> Step:
