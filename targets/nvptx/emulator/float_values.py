@@ -232,10 +232,13 @@ def _fused_fractions(a: Fraction, b: Fraction, c: Fraction) -> Fraction:
 def _fused_64(a: Values, b: Values, c: Values, mode: Mode) -> Values:
     a, b, c = np.broadcast_arrays(a, b, c)
     product = a * b
+    # A product that overflows is finite all the same, so it does not cancel an infinity.
+    near = select(_finite(a, b), select(np.isinf(c), c, product + c), product + c)
     if mode != "rn":
         lanes = _finite(a, b, c)
-        found = _on_lanes(_fused_fractions, mode, product + c, lanes, a, b, c)
-        return signed_zeros(found, product, c, mode)
+        found = _on_lanes(_fused_fractions, mode, near, lanes, a, b, c)
+        underflows = (product == 0) & (a != 0) & (b != 0)
+        return select(underflows, found, signed_zeros(found, product, c, mode))
     high, low = two_product(a, b)
     sum_high, sum_low = two_sum(c, low)
     top, rest = two_sum(high, sum_high)
@@ -245,7 +248,7 @@ def _fused_64(a: Values, b: Values, c: Values, mode: Mode) -> Values:
     safe &= (np.abs(b) < 2.0**990) & (np.abs(c) < 2.0**1000)
     if safe.all():
         return found
-    found = select(safe, found, product + c)
+    found = select(safe, found, near)
     hard = ~safe & _finite(a, b, c) & (a != 0) & (b != 0)
     return _on_lanes(_fused_fractions, "rn", found, hard, a, b, c)
 
