@@ -5,13 +5,17 @@ extreme. `v_div_scale` scales numerator or denominator by a power of two where t
 VCC that the quotient is to be scaled back; `v_div_fmas` does the last step and scales back;
 `v_div_fixup` puts in zeros, infinities and NaNs.
 
-Source: AMD's RDNA3.5 instruction set manual, chapter "Vector Instructions", whose pseudo-code is
-followed case by case. (That 1 / denominator is subnormal is tested in the format of the operands.)
+Source: the pseudo-code of AMD's RDNA manuals, chapter "Vector Instructions", case by case, but for what
+cannot be meant as it stands there. That 1 / denominator is subnormal is tested in the format of the
+operands; where the quotient is subnormal too, the denominator is scaled down (up, it would overflow);
+`v_div_fmas` scales back by as much as `v_div_scale` scaled, in the direction that the estimate of the
+quotient shows; a quotient that came out NaN from an overflow on the way is infinite.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -73,7 +77,7 @@ def _scale(limits: _Limits) -> Any:
         power = np.select(
             cases,
             [
-                0, np.where(is_denominator, up, 0), up, np.where(is_denominator, up, 0), -up,
+                0, np.where(is_denominator, up, 0), up, np.where(is_denominator, -up, 0), -up,
                 np.where(is_numerator, up, 0), up,
             ],
             0,
@@ -104,12 +108,18 @@ def _last_step(limits: _Limits, kind: str) -> Entry:
 
 
 def _scaled_fma(a: Array, b: Array, c: Array, power: Array) -> Array:
-    """Return (a * b + c) * 2**power; of float32 rounded once."""
+    """Return (a * b + c) * 2**power, rounded once."""
     if a.dtype == np.float32:
         product = np.multiply(a, b, dtype=np.float64)
         total = sum_to_odd(*np.broadcast_arrays(product, floats.wide(c)))
         return np.ldexp(total, power).astype(np.float32)
-    return np.ldexp(fused_multiply_add(a, b, c), power)
+    a, b, c, power = np.broadcast_arrays(a, b, c, power)
+    result = np.array(np.ldexp(fused_multiply_add(a, b, c), power))
+    for place in zip(*np.nonzero(floats.is_subnormal(result)), strict=True):
+        x, y, z = (Fraction(float(one[place])) for one in (a, b, c))
+        exact = (x * y + z) * Fraction(2) ** int(power[place])
+        result[place] = exact.numerator / exact.denominator
+    return result
 
 
 def _fix(limits: _Limits) -> Any:
@@ -125,9 +135,12 @@ def _fix(limits: _Limits) -> Any:
             [
                 np.isnan(numerator), np.isnan(denominator), zero[0] & zero[1],
                 infinite[0] & infinite[1], zero[0] | infinite[1], infinite[0] | zero[1],
-                gap < limits.under,
+                gap < limits.under, np.isnan(quotient),
             ],
-            [numerator, denominator, kind(np.nan), kind(np.nan), kind(np.inf), kind(0), kind(0)],
+            [
+                numerator, denominator, kind(np.nan), kind(np.nan), kind(np.inf), kind(0),
+                kind(0), kind(np.inf),
+            ],
             np.abs(quotient),
         )  # fmt: skip
         signed = np.where(sign, -np.abs(size), np.abs(size))
@@ -146,5 +159,6 @@ TABLE: dict[str, Entry] = {
     "v_div_fmas_f64": _last_step(_DOUBLE, "f64"),
     "v_div_fixup_f32": operation("f32", "f32 f32 f32", _fix(_SINGLE), _FLOAT),
     "v_div_fixup_f64": operation("f64", "f64 f64 f64", _fix(_DOUBLE), _FLOAT),
+    "v_div_fixup_legacy_f16": operation("f16", "f16 f16 f16", _fix(_HALF), _FLOAT),
     "v_div_fixup_f16": operation("f16", "f16 f16 f16", _fix(_HALF), _FLOAT),
 }

@@ -47,8 +47,9 @@ def _source_lanes(parsed: Parsed, size: int) -> tuple[Lanes, NDArray[np.bool_]]:
     row, place = lane & ~15, lane & 15
     every = np.ones(size, np.bool_)
     control = next(one for one in _CONTROLS if one in parsed)
-    pattern = parsed.bits(control) or (0,)
-    amount = pattern[0] if parsed.modifiers[control] else 0
+    spelled = parsed.modifiers[control]  # empty where there is nothing to say: row_mirror
+    pattern = (parsed.bits(control) or ()) if spelled else ()
+    amount = pattern[0] if pattern else 0
     if control == "quad_perm":
         return (lane & ~3) + np.array(pattern)[lane & 3], every
     if control == "dpp8":

@@ -36,6 +36,11 @@ def _multiply_zero(a: Array, b: Array) -> Array:
     return np.where((a == 0) | (b == 0), a.dtype.type(0), a * b)
 
 
+def _fused_zero(a: Array, b: Array, c: Array) -> Array:
+    """Multiply and add where 0 times anything is 0."""
+    return np.where((a == 0) | (b == 0), c, floats.fma(a, b, c))
+
+
 def _multiply_add(a: Array, b: Array, c: Array) -> Array:
     """Multiply and add with two roundings."""
     return a * b + c
@@ -54,11 +59,6 @@ def median(least: Function, most: Function) -> Function:
 
 def _nested(outer: Function, inner: Function) -> Function:
     return lambda a, b, c: outer(inner(a, b), c)
-
-
-def _swapped_addend(function: Function) -> Function:
-    """Return the function for operands (a, addend, b)."""
-    return lambda a, addend, b: function(a, b, addend)
 
 
 def _arithmetic_table() -> dict[str, Entry]:
@@ -80,6 +80,10 @@ def _arithmetic_table() -> dict[str, Entry]:
         table[f"v_ldexp_{kind}"] = _op(
             kind, f"{kind} {'i16' if kind == 'f16' else 'i32'}", floats.scale
         )
+    # The legacy forms of float16 differ in what they do to the other half of the register.
+    for name in ("v_mad", "v_fma"):
+        table[f"{name}_legacy_f16"] = table[f"{name}_f16"]
+    table["v_fma_legacy_f32"] = table["v_fma_dx9_zero_f32"] = _op("f32", "f32 f32 f32", _fused_zero)
     for name in ("v_mul_legacy_f32", "v_mul_dx9_zero_f32"):
         table[name] = _op("f32", "f32 f32", _multiply_zero)
     return table

@@ -134,6 +134,10 @@ def permute_bytes(a: Array, b: Array, selector: Array) -> Array:
     return result
 
 
+def _multiply_low(a: Array, b: Array, c: Array) -> Array:
+    return a * b + c
+
+
 def _sum_differences(bits: int, shift: int = 0) -> Function:
     """Return c plus the absolute differences of the fields of a and b."""
     mask = np.uint32((1 << bits) - 1)
@@ -420,10 +424,10 @@ def _arithmetic_table() -> dict[str, Entry]:
                 f"v_maxmin_{kind}": operation(kind, three, _nested(least, most)),
             }
     for kind, dtype in (("u16", np.uint16), ("i16", np.int16)):
-        table[f"v_mad_{kind}"] = operation(
-            kind, f"{kind} {kind} {kind}", lambda a, b, c: a * b + c,
-            clamped=_saturated(lambda a, b, c: a * b + c, dtype),
-        )  # fmt: skip
+        for spelled in ("mad", "mad_legacy"):
+            table[f"v_{spelled}_{kind}"] = operation(
+                kind, f"{kind} {kind} {kind}", _multiply_low, clamped=_saturated(_multiply_low, dtype)
+            )
     return table | {
         "v_mul_lo_u16": operation("u16", "u16 u16", np.multiply),
         "v_mad_u32_u16": operation(
