@@ -196,13 +196,18 @@ class Addresses:
     """The addresses of one access, register by register.
 
     The offset that has fewer values is added to the base first, once for each of them, so that the
-    other one takes a single instruction a register. Use it where it is made, in one block.
+    other one takes a single instruction a register. And none where registers lie at constant
+    distances: these are left for the accesses themselves, which have room for them. Use it where it
+    is made, in one block.
     """
 
     def __init__(self, pointers: Pointers) -> None:
         self._pointers = pointers
         self._terms = sorted(pointers.terms, key=lambda term: term.distinct)
-        self._starts: dict[int, ir.Value] = {}
+        self._starts: dict[int | None, ir.Value] = {}
+        together = pointers.form.has_base and self._terms
+        self._distances = _distances(self._terms[-1].values) if together else None
+        self._nearby: dict[int | None, ir.Value] = {}
 
     def at(self, register: int) -> Address:
         """Return the address in one register."""
@@ -212,13 +217,37 @@ class Addresses:
             return Address(emit.extract(*offsets[0]), None, element, uniform=False)
         if not offsets:
             return Address(base, None, element, uniform=True)
-        last = emit.extract(*offsets[-1])
-        if len(offsets) == 1:
-            return Address(base, last, element, uniform=True)
-        place = offsets[0][1]
+        place = offsets[0][1] if len(offsets) > 1 else None
         if place not in self._starts:
-            self._starts[place] = emit.gep(base, emit.extract(*offsets[0]), element)
-        return Address(self._starts[place], last, element, uniform=False)
+            moved = None if place is None else emit.extract(*offsets[0])
+            self._starts[place] = base if moved is None else emit.gep(base, moved, element)
+        start = self._starts[place]
+        values, index = offsets[-1]
+        if self._distances is None:
+            return Address(start, emit.extract(values, index), element, uniform=place is None)
+        variable, constants = self._distances
+        if place not in self._nearby:
+            self._nearby[place] = emit.gep(start, variable, element)
+        pointer = emit.gep(self._nearby[place], constants[index], element)
+        return Address(pointer, None, element, uniform=False)
+
+
+def _distances(values: ir.Value) -> tuple[ir.Value, list[int]] | None:
+    """Return a vector's registers as one scalar and what is added to it in each, or None.
+
+    The sums must not wrap, as offsets are extended to 64 bits.
+    """
+    op = _owner(values)
+    if isinstance(op, ir.Block) or op.name != "arith.addi":
+        return None
+    if "nsw" not in str(op.attributes["overflowFlags"]):
+        return None
+    spread, constant = (_owner(operand) for operand in op.operands)
+    if isinstance(spread, ir.Block) or isinstance(constant, ir.Block):
+        return None
+    if spread.name != "vector.broadcast" or constant.name != "arith.constant":
+        return None
+    return spread.operands[0], [int(number) for number in constant.attributes["value"]]
 
 
 def is_pointers(value: ir.Value | Pointers) -> TypeGuard[Pointers]:

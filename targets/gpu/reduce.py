@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from tiledsl.dialects import tgpu, tile
 from tiledsl.dialects.diagnostics import CompilerBug
 from tiledsl.dialects.layout_f2 import IntArray
@@ -56,31 +58,32 @@ def _within_warp(lowering: Lowering, op: Any, plan: ReductionPlan) -> Values:
     """Return each source's reduction over registers and lanes, in the result's registers."""
     combine = Combine(lowering, op.combine)
     values = [lowering.value(source) for source in op.sources]
-    values = combine_groups(combine, values, plan.register_groups)
+    values = combine_groups(combine, values, plan.register_groups, ordered=not op.kind)
     for step in plan.lane_steps:
         values = _butterfly(lowering.place, combine, values, step, ordered=not op.kind)
     return values
 
 
-def combine_groups(combine: Combine, values: Values, groups: IntArray) -> Values:
-    """Return register i as the combination of the registers `groups[i]`, in their order."""
-    if groups.shape[1] == 1:
-        return [emit.shuffle(value, groups[:, 0]) for value in values]
-    # One op a level of the tree: all left halves in one vector, all right halves in another.
-    left, right = groups[:, 0::2], groups[:, 1::2]
-    values = combine(
-        [emit.shuffle(value, left.ravel()) for value in values],
-        [emit.shuffle(value, right.ravel()) for value in values],
-    )
-    count, width = left.shape
+def combine_groups(combine: Combine, values: Values, groups: IntArray, *, ordered: bool) -> Values:
+    """Return register i as the combination of the registers `groups[i]`.
+
+    One op a level of the tree: all left halves in one vector, all right halves in another. In order
+    neighbors combine; otherwise registers far apart do, which leaves two halves in a word together.
+    """
+    count, width = groups.shape
+    places: IntArray = groups
     while width > 1:
         width //= 2
-        evens, odds = list(range(0, 2 * count * width, 2)), list(range(1, 2 * count * width, 2))
+        if ordered:
+            left, right = places[:, 0::2], places[:, 1::2]
+        else:
+            left, right = places[:, :width], places[:, width:]
         values = combine(
-            [emit.shuffle(value, evens) for value in values],
-            [emit.shuffle(value, odds) for value in values],
+            [emit.shuffle(value, left.ravel()) for value in values],
+            [emit.shuffle(value, right.ravel()) for value in values],
         )
-    return values
+        places = np.arange(count * width, dtype=np.int64).reshape(count, width)
+    return [emit.shuffle(value, places[:, 0]) for value in values]
 
 
 def _butterfly(

@@ -21,6 +21,15 @@ and one branch takes the division itself instead:
 - an x, not zero, is so small that e or q might be subnormal;
 - an x is so large that q might overflow, infinite, or not a number.
 
+Exponentials, squares and the like are hardly ever negative, so that there a sign may count among
+what could go wrong: then the test takes half as many instructions.
+
+A quotient that is only wanted in bf16 needs less. q0 is within 1.5 units of x / s, whatever x is
+(subnormal numbers and overflow included), so both round to the same bf16 unless q0 is one of the
+three floats about a middle between two of them, whose low half is 7fff, 8000 or 8001: where it is 2
+units above a middle, x / s is more than half a unit above it, so that rounded to f32 it is above it
+too. Three in 65536 have to be divided.
+
 Before: the `machine` level.
 After: the same; an f32 `arith.divf` of four or more registers for each different divisor is in the
 unlikely branch of an `scf.if`. Divisions with fast-math flags that allow a reciprocal are left.
@@ -40,6 +49,7 @@ becomes
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, cast
 
@@ -48,10 +58,13 @@ from mlir.dialects import arith, scf
 
 from tiledsl.dialects.contracts import operations
 from tiledsl.targets.gpu import emit
+from tiledsl.targets.gpu.signs import is_hardly_negative
 from tiledsl.transforms.lanes import Lanes, fma
 
 _FEWEST = 4
 """Registers of one divisor from which on a shared reciprocal is shorter than divisions."""
+_PIECE = 16
+"""Registers of one test for bf16: dividends and quotients are both alive until it is over."""
 _LEAST_X = 2.0**-100
 """e is a multiple of 2^-48 |x|, and has to be one of 2^-149."""
 _MOST_X = 2.0**127
@@ -64,12 +77,16 @@ def share_divisors(module: ir.Module) -> None:
     for op in list(operations(module.operation)):
         if not _is_exact_division(op):
             continue
-        groups = groups_of_equals(op.operation.operands[1])
-        if emit.registers_of(op.operation.operands[1]) < _FEWEST * len(groups):
+        x, divisor = op.operation.operands
+        quotient = op.operation.results[0]
+        if emit.registers_of(divisor) < _FEWEST * len(groups_of_equals(divisor)):
             continue
         with ir.InsertionPoint(op), op.operation.location:
-            quotient = _divide(op, groups)
-        op.operation.results[0].replace_all_uses_with(quotient)
+            if _is_rounded_to_bf16(quotient):
+                made = emit.concatenate([d.for_bf16() for d in _pieces(x, divisor)])
+            else:
+                made = _Division(x, divisor).for_f32()
+        quotient.replace_all_uses_with(made)
         op.operation.erase()
 
 
@@ -83,6 +100,15 @@ def _is_exact_division(op: ir.OpView) -> bool:
     attributes = op.operation.attributes
     flags = str(attributes["fastmath"]) if "fastmath" in attributes else ""
     return not any(flag in flags for flag in ("arcp", "afn", "fast>"))
+
+
+def _is_rounded_to_bf16(quotient: ir.Value) -> bool:
+    """Whether nothing wants a vector of f32 but for rounding it to bf16."""
+    owners = [use.owner for use in quotient.uses]
+    return bool(owners) and all(
+        owner.name == "arith.truncf" and emit.scalar_of(owner.results[0].type) == ir.BF16Type.get()
+        for owner in owners
+    )
 
 
 # Which registers are equal.
@@ -156,63 +182,123 @@ _KEYS: dict[str, Callable[[Any], Sequence[Hashable]]] = {
 # Dividing.
 
 
-def _divide(op: ir.OpView, groups: Sequence[Sequence[int]]) -> ir.Value:
-    """Build the quotient of a division whose divisor's registers fall into `groups`."""
-    x, divisor = op.operation.operands
-    dividends = [Lanes(emit.shuffle(x, group)) for group in groups]
-    divisors = [Lanes(emit.extract(divisor, group[0])) for group in groups]
-    reciprocals = [1.0 / s for s in divisors]
-    safe: ir.Value | None = None
-    for dividend, s in zip(dividends, divisors, strict=True):
-        safe = emit.both(safe, emit.both(_is_divisor(s), _are_dividends(dividend, s)))
-    assert safe is not None  # a vector is never empty
-    choice: Any = scf.IfOp(safe, [x.type], has_else=True)
-    with ir.InsertionPoint(choice.then_block):
-        parts = map(_corrected, dividends, divisors, reciprocals)
-        whole = emit.concatenate([part.value for part in parts])
+class _Division:
+    """A division whose divisor's registers fall into groups of equals, and ways to do it."""
+
+    def __init__(self, x: ir.Value, divisor: ir.Value) -> None:
+        self._x, self._divisor = x, divisor
+        groups = groups_of_equals(divisor)
+        self._dividends = [Lanes(emit.shuffle(self._x, group)) for group in groups]
+        self._divisors = [Lanes(emit.extract(self._divisor, group[0])) for group in groups]
+        self._reciprocals = [1.0 / s for s in self._divisors]
         order = [register for group in groups for register in group]
-        scf.YieldOp([emit.shuffle(whole, sorted(range(len(order)), key=order.__getitem__))])
-    with ir.InsertionPoint(choice.else_block):
-        scf.YieldOp([arith.divf(x, divisor)])
-    return cast("ir.Value", choice.results[0])
+        self._back = sorted(range(len(order)), key=order.__getitem__)
+
+    def for_f32(self) -> ir.Value:
+        """Build the quotient rounded once."""
+        return self._choose(_are_correctible, _corrected)
+
+    def for_bf16(self) -> ir.Value:
+        """Build a quotient that rounds to the same bf16."""
+        return self._choose(_are_clear_in_bf16, _multiplied)
+
+    def _choose(self, test: Test, short: Formula) -> ir.Value:
+        """Build the short way, for where all registers pass a test, and the division."""
+        groups = list(zip(self._dividends, self._divisors, self._reciprocals, strict=True))
+        tests = [arith.andi(_is_divisor(s), test(x, s, r)) for x, s, r in groups]
+        choice: Any = scf.IfOp(functools.reduce(arith.andi, tests), [self._x.type], has_else=True)
+        with ir.InsertionPoint(choice.then_block):
+            whole = emit.concatenate([short(x, s, r).value for x, s, r in groups])
+            scf.YieldOp([emit.shuffle(whole, self._back)])
+        with ir.InsertionPoint(choice.else_block):
+            # Lest LLVM divides before the branch and selects: one division looks cheap to it.
+            emit.intrinsic("llvm.sideeffect", [])
+            scf.YieldOp([arith.divf(self._x, self._divisor)])
+        return cast("ir.Value", choice.results[0])
+
+
+def _pieces(x: ir.Value, divisor: ir.Value) -> list[_Division]:
+    """Return a division as several of few registers."""
+    count = emit.registers_of(x)
+    starts = range(0, count, _PIECE)
+    return [
+        _Division(*(emit.part(v, start, min(_PIECE, count)) for v in (x, divisor)))
+        for start in starts
+    ]
+
+
+# Formulas: the quotients of many numbers and another one, given its reciprocal.
+
+Formula = Callable[[Lanes, Lanes, Lanes], Lanes]
+
+
+def _multiplied(x: Lanes, s: Lanes, r: Lanes) -> Lanes:
+    """Return x times the reciprocal."""
+    del s
+    return x * Lanes(emit.like(r.value, x.type))
 
 
 def _corrected(x: Lanes, s: Lanes, r: Lanes) -> Lanes:
-    """Return a vector divided by one number, given its reciprocal."""
-    count = emit.registers_of(x.value)
-    wide_s, wide_r, negative_r = (Lanes(emit.splat(v.value, count)) for v in (s, r, -r))
-    q0 = x * wide_r
+    """Return the product corrected by what is left of x."""
+    wide_s, negative_r = (Lanes(emit.like(v.value, x.type)) for v in (s, -r))
+    q0 = _multiplied(x, s, r)
     return fma(fma(q0, wide_s, -x), negative_r, q0)
 
 
+# Tests: what implies that a formula is right for many numbers, given another that is a divisor.
+
+Test = Callable[[Lanes, Lanes, Lanes], ir.Value]
+
+
 def _is_divisor(s: Lanes) -> ir.Value:
+    """Return whether s is positive and its reciprocal right to half a unit."""
     return arith.andi(s.ge(_LEAST_S).value, s.le(_MOST_S).value)
 
 
-def _are_dividends(x: Lanes, s: Lanes) -> ir.Value:
-    """Return whether each x is zero or as large and as small as it must be.
+def _are_correctible(x: Lanes, s: Lanes, r: Lanes) -> ir.Value:
+    """Return what implies that `_corrected` rounds every quotient once.
 
-    Without their sign floats are in the order of their bits; less 1, zero is the largest.
+    Without their sign floats are in the order of their bits; less 1, zero is the largest. With it
+    negative ones are larger than all others.
     """
+    del r
     least = (s * _LEAST_QUOTIENT).binary("arith.maxnumf", _LEAST_X)
     most = (s * _MOST_QUOTIENT).binary("arith.minnumf", _MOST_X)
-    magnitudes = _magnitude(x)
-    smallest = _combined("arith.minui", magnitudes - 1)
-    largest = _combined("arith.maxui", magnitudes)
-    return emit.both(
-        emit.compare("uge", smallest, (_magnitude(least) - 1).value),
-        emit.compare("ule", largest, _magnitude(most).value),
+    bits = _bits if is_hardly_negative(x.value) else _magnitude
+    smallest = _combined("arith.minui", bits(x) - 1)
+    largest = _combined("arith.maxui", bits(x))
+    return arith.andi(
+        emit.compare("uge", smallest, (bits(least) - 1).value),
+        emit.compare("ule", largest, bits(most).value),
     )
 
 
+def _are_clear_in_bf16(x: Lanes, s: Lanes, r: Lanes) -> ir.Value:
+    """Return whether all products are more than a unit away from all middles between bf16s."""
+    count = emit.registers_of(x.value)
+    halves = emit.bitcast(_multiplied(x, s, r).value, emit.integer(16))
+    low = emit.shuffle(halves, range(0, 2 * count, 2))
+    distances = (Lanes(low) - 0x7FFF).value
+    # In pairs, which some chips combine in one instruction.
+    pairs = [emit.shuffle(distances, [i, min(i + 1, count - 1)]) for i in range(0, count, 2)]
+    nearest = _chain("arith.minui", [Lanes(pair) for pair in pairs])
+    least = _combined("arith.minui", nearest)
+    return emit.compare("ugt", least, emit.constant(least.type, 2))
+
+
+def _bits(x: Lanes) -> Lanes:
+    return Lanes(emit.bitcast(x.value, emit.integer(32)))
+
+
 def _magnitude(x: Lanes) -> Lanes:
-    bits = Lanes(emit.bitcast(x.value, emit.integer(32)))
-    return bits + bits
+    return _bits(x) + _bits(x)
 
 
 def _combined(name: str, x: Lanes) -> ir.Value:
     """Combine all registers of a vector by an op into a scalar."""
-    first, *rest = (Lanes(value) for value in emit.elements(x.value))
-    for other in rest:
-        first = first.binary(name, other)
-    return first.value
+    return _chain(name, [Lanes(value) for value in emit.elements(x.value)]).value
+
+
+def _chain(name: str, values: Sequence[Lanes]) -> Lanes:
+    """Combine values one after the other, as instructions that take three operands do best."""
+    return functools.reduce(lambda first, other: first.binary(name, other), values)

@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mlir import ir
-from mlir.dialects import llvm
+from mlir.dialects import arith, llvm
 
+from tiledsl.dialects.types import element_of
 from tiledsl.targets.gpu import emit
 from tiledsl.targets.gpu.emit import scalar_of
 from tiledsl.targets.nvptx.chips import Chip
@@ -45,6 +46,8 @@ def float_types(chip: Chip) -> frozenset[str]:
 def native(chip: Chip, op: ir.Operation, operands: Sequence[ir.Value]) -> ir.Value | None:
     """Return an op's result by the chip's own instruction; None where LLVM knows what to do."""
     del chip
+    if op.name == "arith.extf" and scalar_of(operands[0].type) == ir.BF16Type.get():
+        return _widened(operands[0], element_of(op.results[0].type))
     name = _INTRINSICS.get(f"{op.name} afn" if _may_approximate(op) else op.name)
     name = name or _INTRINSICS.get(op.name)
     if scalar_of(operands[0].type) != ir.F32Type.get():
@@ -54,6 +57,18 @@ def native(chip: Chip, op: ir.Operation, operands: Sequence[ir.Value]) -> ir.Val
         # this flag is the one way to its instruction.
         return llvm.intr_tanh(operands[0], fastmath_flags=ir.Attribute.parse("#llvm.fastmath<afn>"))
     return None if name is None else each(name, operands)
+
+
+def _widened(value: ir.Value, wide: ir.Type) -> ir.Value | None:
+    """Return bf16 as f32 by one instruction each; LLVM takes the upper one of two apart first."""
+    if not emit.is_vector(value.type) or emit.registers_of(value) % 2 or wide != ir.F32Type.get():
+        return None
+    pairs = emit.bitcast(value, emit.integer(32))
+    count = emit.registers_of(pairs)
+    low = arith.shli(pairs, emit.constant(pairs.type, 16))
+    high = arith.andi(pairs, emit.constant(pairs.type, 0xFFFF0000))
+    order = [i // 2 + count * (i % 2) for i in range(2 * count)]
+    return emit.bitcast(emit.shuffle(low, order, high), wide)
 
 
 def _may_approximate(op: ir.Operation) -> bool:

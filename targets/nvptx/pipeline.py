@@ -22,6 +22,7 @@ from tiledsl.transforms.expand_division import expand_division
 from tiledsl.transforms.expand_math import expand_math
 from tiledsl.transforms.insert_barriers import insert_barriers
 from tiledsl.transforms.limit_tiles import limit_tiles
+from tiledsl.transforms.narrow_reductions import narrow_reductions
 from tiledsl.transforms.pipeline_loops import pipeline_loops
 from tiledsl.transforms.place_shared import place_shared
 from tiledsl.transforms.promote_floats import promote_floats
@@ -55,6 +56,7 @@ def tile_steps(chip: Chip, options: Options) -> Sequence[Step]:
         Step(partial(select_mma, table=mma.table(chip), num_warps=options.num_warps), TILE),
         # Types first: which functions and casts are left to expand depends on them.
         Step(partial(promote_floats, native=arithmetic.float_types(chip)), TILE),
+        Step(partial(narrow_reductions, native=arithmetic.float_types(chip)), TILE),
         Step(
             partial(expand_math, native=arithmetic.NATIVE, approximate=arithmetic.APPROXIMATE),
             TILE,

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 def call(t: Threads, op: Any, *arguments: Array) -> Any:
     name = ir.StringAttr(op.operation.attributes["intrin"]).value.removeprefix("llvm.nvvm.")
+    if name == "llvm.sideeffect":
+        return None
     for pattern, handler in _INTRINSICS:
         if found := re.fullmatch(pattern, name):
             return handler(t, op, found, *arguments)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -43,6 +44,25 @@ DIVIDE = """
 """
 
 
+GUESSED = """
+  %bits = vector.bitcast %x : vector<4xf32> to vector<4xi32>
+  %none = arith.constant dense<0> : vector<4xi32>
+  %moved = arith.shli %bits, %none : vector<4xi32>
+  %v = vector.bitcast %moved : vector<4xi32> to vector<4xf32>
+  %d = vector.broadcast %s : f32 to vector<4xf32>
+  %y = arith.divf %v, %d : vector<4xf32>
+"""
+"""The same, of numbers that are taken for powers of two, so that none should be negative."""
+HALVED = """
+  %d = vector.broadcast %s : f32 to vector<4xf32>
+  %z = arith.divf %x, %d : vector<4xf32>
+  %h = arith.truncf %z : vector<4xf32> to vector<4xbf16>
+  %y = arith.extf %h : vector<4xbf16> to vector<4xf32>
+"""
+"""The same, with the quotient rounded to bf16."""
+BODIES = pytest.mark.parametrize("body", [DIVIDE, GUESSED, HALVED], ids=["f32", "guess", "bf16"])
+
+
 def shared(body: str, threads: int = 1) -> ir.Module:
     module = parse(HEAD.format(threads=threads) + body + TAIL)
     with module.context, ir.Location.unknown():
@@ -57,9 +77,9 @@ def divisions(module: ir.Module) -> list[ir.OpView]:
     return [op for op in found if isinstance(op.operation.results[0].type, ir.VectorType)]
 
 
-def quotients(x: Floats, s: Floats, spoiled: bool = False) -> Floats:
+def quotients(x: Floats, s: Floats, spoiled: bool = False, body: str = DIVIDE) -> Floats:
     """Divide rows of four by a number each; optionally with 1 for what is not done the short way."""
-    module = shared(DIVIDE, len(s))
+    module = shared(body, len(s))
     (slow,) = divisions(module)
     if spoiled:
         slow.operation.operands[1] = slow.operation.operands[0]
@@ -75,9 +95,10 @@ def assert_same(found: Floats, wanted: Floats) -> None:
     np.testing.assert_array_equal(found[number].view(np.int32), wanted[number].view(np.int32))
 
 
-def divided(x: Floats, s: Floats) -> Floats:
+def divided(x: Floats, s: Floats, body: str = DIVIDE) -> Floats:
     with np.errstate(all="ignore"):
-        return x / s[:, None]
+        whole = x / s[:, None]
+        return whole.astype(ml_dtypes.bfloat16).astype(np.float32) if body == HALVED else whole
 
 
 def test_a_row_is_divided_through_one_reciprocal() -> None:
@@ -171,16 +192,18 @@ def test_each_register_meets_its_own_divisor() -> None:
     np.testing.assert_array_equal(result, np.arange(1, 9, dtype=np.float32) / picked)
 
 
-def test_any_bits_divide_exactly() -> None:
+@BODIES
+def test_any_bits_divide_exactly(body: str) -> None:
     random = np.random.default_rng(0)
     bits = random.integers(0, 1 << 32, 5 * 20000, dtype=np.uint32).view(np.float32)
     x, s = bits[20000:].reshape(-1, 4), bits[:20000]
     with np.errstate(invalid="ignore"):
-        assert_same(quotients(x, s), divided(x, s))
+        assert_same(quotients(x, s, body=body), divided(x, s, body))
 
 
+@BODIES
 @pytest.mark.parametrize("scale", [-149, -130, -126, -125, -102, -100, -99, 0, 100, 126, 127])
-def test_both_sides_of_every_limit_divide_exactly(scale: int) -> None:
+def test_both_sides_of_every_limit_divide_exactly(scale: int, body: str) -> None:
     random = np.random.default_rng(scale & 255)
     count = 5000
     with np.errstate(all="ignore"):
@@ -190,17 +213,61 @@ def test_both_sides_of_every_limit_divide_exactly(scale: int) -> None:
         relative = absolute * s[:, None].astype(np.float64)
         for x in (absolute, relative):
             x = (x * random.choice([-1, 0, 1], x.shape)).astype(np.float32)
-            assert_same(quotients(x, s), divided(x, s))
+            assert_same(quotients(x, s, body=body), divided(x, s, body))
 
 
 SPECIAL = [0.0, -0.0, 1.0, -1.0, 3.0, np.inf, -np.inf, np.nan, 2.0**-149, 2.0**-126, 3.4028235e38]
 
 
-def test_special_numbers_divide_as_ever() -> None:
+@BODIES
+def test_special_numbers_divide_as_ever(body: str) -> None:
     s, x = (g.ravel() for g in np.meshgrid(SPECIAL, SPECIAL))
     s, rows = s.astype(np.float32), np.ones((len(x), 4), np.float32)
     rows[:, 2] = x
-    assert_same(quotients(rows, s), divided(rows, s))
+    assert_same(quotients(rows, s, body=body), divided(rows, s, body))
+
+
+def test_quotients_next_to_the_middle_of_two_bf16s_round_rightly() -> None:
+    random = np.random.default_rng(0)
+    s = np.ldexp(random.uniform(1, 2, 20000), random.integers(-20, 20, 20000)).astype(np.float32)
+    middle = (random.integers(1 << 7, 1 << 8, (20000, 1)) * 2 + 1) * 2.0**-8
+    x = (middle * s[:, None]).astype(np.float32)
+    units = random.integers(-2, 3, (20000, 4)).astype(np.int32)
+    x = (np.repeat(x, 4, 1).view(np.int32) + units).view(np.float32)
+    assert_same(quotients(x, s, body=HALVED), divided(x, s, HALVED))
+
+
+def test_few_quotients_in_bf16_need_a_division() -> None:
+    random = np.random.default_rng(0)
+    x = random.uniform(0, 1, (20000, 4)).astype(np.float32)
+    s = random.uniform(1, 1000, 20000).astype(np.float32)
+    found = quotients(x, s, spoiled=True, body=HALVED)
+    divisions = np.any(found != divided(x, s, HALVED), axis=1)
+    assert np.mean(divisions) < 4 * 5 / 65536
+
+
+def test_a_quotient_in_bf16_is_tested_a_few_registers_at_a_time() -> None:
+    module = shared(
+        """
+        %w = vector.shuffle %x, %x [0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3,
+                                    0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3]
+             : vector<4xf32>, vector<4xf32>
+        %d = vector.broadcast %s : f32 to vector<32xf32>
+        %z = arith.divf %w, %d : vector<32xf32>
+        %h = arith.truncf %z : vector<32xf32> to vector<32xbf16>
+        %v = arith.extf %h : vector<32xbf16> to vector<32xf32>
+        %y = vector.extract_strided_slice %v {offsets = [28], sizes = [4], strides = [1]}
+             : vector<32xf32> to vector<4xf32>
+        """
+    )
+    assert len(divisions(module)) == 2
+    x, s, result = (
+        np.arange(4, dtype=np.float32),
+        np.full(1, 3, np.float32),
+        np.zeros(4, np.float32),
+    )
+    run(module, x, s, result)
+    assert_same(result, divided(x[None], s, HALVED)[0])
 
 
 def test_quotients_next_to_the_middle_of_two_floats_round_rightly() -> None:
