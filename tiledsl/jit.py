@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -118,6 +119,28 @@ class JITFunction:
 
     def __repr__(self) -> str:
         return f"<tile.jit kernel {self.name}>"
+
+    def __reduce__(self) -> str:
+        """Pickle by name, as Python does functions: another process compiles for itself."""
+        path = self.fn.__qualname__
+        found: object = sys.modules.get(self.__module__)
+        for name in path.split("."):
+            found = getattr(found, name, None)
+        if found is not self:
+            raise KernelError(
+                f"kernel `{self.name}`: expected to find it as `{path}` in module "
+                f"{self.__module__} in order to pickle it, found {describe(found)}",
+                hint="define it at the top of a module, under its own name",
+            )
+        return path
+
+    def __copy__(self) -> JITFunction:
+        """Return the kernel itself, as copying a function does."""
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> JITFunction:
+        """Return the kernel itself."""
+        return self
 
     def __getitem__(self, grid: object) -> Callable[..., CompiledKernel | None]:
         return functools.partial(self._run, grid)

@@ -52,6 +52,10 @@ class ArgType:
     def __hash__(self) -> int:
         return self._hash
 
+    def __reduce__(self) -> tuple[type[ArgType], tuple[object, ...]]:
+        # Another process hashes text with another seed.
+        return ArgType, (self.dtype, self.pointer, self.divisible, self.value)
+
     def __str__(self) -> str:
         if self.value is not None:
             return str(self.value)

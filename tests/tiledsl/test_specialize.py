@@ -1,5 +1,10 @@
 """The signature notation."""
 
+import os
+import pickle
+import subprocess
+import sys
+
 import pytest
 
 from tiledsl.dialects.diagnostics import KernelError
@@ -59,3 +64,18 @@ def test_integers_specialize_on_one_and_on_multiples_of_sixteen() -> None:
     assert specialize_integer("i32", 32).divisible
     assert specialize_integer("i32", 0).divisible
     assert specialize_integer("i32", 17) == ArgType("i32")
+
+
+PICKLE = """
+import pickle, sys
+from tiledsl.specialize import ArgType
+sys.stdout.buffer.write(pickle.dumps(ArgType("fp32", pointer=True)))
+"""
+
+
+def test_a_type_from_another_process_is_the_same_key() -> None:
+    environment = {**os.environ, "PYTHONHASHSEED": "1"}
+    ran = subprocess.run([sys.executable, "-c", PICKLE], env=environment, capture_output=True)
+    theirs, ours = pickle.loads(ran.stdout), ArgType("fp32", pointer=True)
+    assert theirs == ours
+    assert hash(theirs) == hash(ours)
