@@ -92,7 +92,8 @@ def operands(name: str, count: int, seed: int, columns: int = 1) -> list[NDArray
 
 def same(found: NDArray[Any], wanted: list[float]) -> list[int]:
     """Return the rows where values differ; NaNs are one, zeros have signs."""
-    values = found.astype(np.float64)
+    with np.errstate(invalid="ignore"):  # a signalling NaN says so
+        values = found.astype(np.float64)
     other = np.array(wanted, np.float64)
     equal = (values == other) & (np.signbit(values) == np.signbit(other))
     return [int(i) for i in np.flatnonzero(~(equal | (np.isnan(values) & np.isnan(other))))]
