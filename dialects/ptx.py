@@ -86,5 +86,54 @@ class CasOp(Op, name="ptx.cas"):
     old = Result(Any_, "Of that type.")
 
 
-OPS: tuple[type[Op], ...] = (LoadOp, StoreOp, AtomOp, RedOp, CasOp)
+class ProxyFenceOp(Op, name="ptx.proxy_fence"):
+    """`fence.proxy.async`: what this thread wrote to shared memory is visible to `ptx.wgmma`."""
+
+
+class WgmmaFenceOp(Op, name="ptx.wgmma_fence"):
+    """`wgmma.fence`: registers written before are visible to the `ptx.wgmma` that follow."""
+
+
+class WgmmaOp(Op, name="ptx.wgmma"):
+    """A run of `wgmma.mma_async` along k: acc += a @ b, step by step, in flight when it is done.
+
+    Descriptors say where operands are in shared memory; a step adds its own distance to them.
+    """
+
+    acc = Operand(Any_, "The accumulator's registers, a vector of f32 or i32.")
+    a = Operand(Any_, "Descriptor, i64; or the registers of all steps, a vector of i32.")
+    b = Operand(Any_, "Descriptor, i64.")
+    shape = Attr(str, 'As "m64n128k16".')
+    types = Attr(str, 'Of the accumulator, a and b, as "f32.f16.f16".')
+    a_steps = Attr(list, "By step, what to add to a's descriptor; empty where a is in registers.")
+    b_steps = Attr(list, "By step, what to add to b's descriptor.")
+    a_turned = Attr(bool, "Whether m is contiguous in a, not k.", False)
+    b_turned = Attr(bool, "Whether n is contiguous in b, not k.", False)
+    sums = Result(Any_, "The accumulator's registers, in flight.")
+
+
+class WgmmaCommitOp(Op, name="ptx.wgmma_commit"):
+    """`wgmma.commit_group`: close the group of the `ptx.wgmma` since the last one."""
+
+
+class WgmmaWaitOp(Op, name="ptx.wgmma_wait"):
+    """`wgmma.wait_group`: wait until at most `pending` groups are in flight."""
+
+    value = Operand(Any_, "Registers that may be in flight.")
+    pending = Attr(int, "Groups that may be unfinished.")
+    result_ = Result(Any_, "The same registers.")
+
+
+OPS: tuple[type[Op], ...] = (
+    LoadOp,
+    StoreOp,
+    AtomOp,
+    RedOp,
+    CasOp,
+    ProxyFenceOp,
+    WgmmaFenceOp,
+    WgmmaOp,
+    WgmmaCommitOp,
+    WgmmaWaitOp,
+)
 TYPES: tuple[tuple[str, int], ...] = ()

@@ -164,6 +164,43 @@ class MmaOp(Op, name="tgpu.mma", pure=True):
         return None
 
 
+class WarpgroupMmaOp(Op, name="tgpu.warpgroup_mma"):
+    """acc + a @ b by warpgroup matrix instructions, which read b, and mostly a, in shared memory.
+
+    Asynchronous: neither the result nor what is read may be touched before a
+    `tgpu.warpgroup_wait` that takes the result. Until `share_conversions` an operand that is read
+    in shared memory is still a tile in any layout.
+    """
+
+    a = Operand(Any_, "(M, K), (K, M) if a_transposed: a buffer, or a tile in the instruction's a.")
+    b = Operand(Any_, "(K, N), (N, K) if b_transposed: a buffer.")
+    acc = Operand(Tile, "In the instruction's accumulator layout.")
+    instruction = Attr(str, "Its name in the target's table.")
+    a_shared = Attr(bool, "Whether a is read in shared memory.", True)
+    a_transposed = Attr(bool, "Whether the operand is a transposed.", False)
+    b_transposed = Attr(bool, "Whether the operand is b transposed.", False)
+    a_unsigned = Attr(bool, "As of tile.dot.", False)
+    b_unsigned = Attr(bool, "As of tile.dot.", False)
+    output = Result(Tile, "The accumulator's type; in flight.")
+
+    def verify(self) -> str | None:
+        """Require the accumulator's type."""
+        if self.result.type != self.acc.type:
+            return f"expected {self.acc.type}, found {self.result.type}"
+        return None
+
+
+class WarpgroupWaitOp(Op, name="tgpu.warpgroup_wait"):
+    """Wait until at most `pending` of the latest `tgpu.warpgroup_mma` are unfinished.
+
+    The result is the tile, which may be touched if it was not among those.
+    """
+
+    tile = Operand(Tile, "A result in flight.")
+    pending = Attr(int, "Products that may still be in flight.", 0)
+    output = Result(Tile, "The same tile.")
+
+
 class FmaDotOp(Op, name="tgpu.fma_dot", pure=True):
     """acc + a @ b by fused multiply-adds, where no matrix instruction fits.
 
@@ -229,6 +266,8 @@ OPS: tuple[type[Op], ...] = (
     AsyncWaitOp,
     BarrierOp,
     MmaOp,
+    WarpgroupMmaOp,
+    WarpgroupWaitOp,
     FmaDotOp,
     PartialReduceOp,
     ShareResultOp,

@@ -29,7 +29,7 @@ from tiledsl.dialects.layout import LinearLayout
 from tiledsl.dialects.layouts import Layouts
 from tiledsl.transforms.axis_facts import AxisFacts
 from tiledsl.transforms.coalesce import accesses
-from tiledsl.transforms.dot_layouts import products
+from tiledsl.transforms.dot_layouts import INSTRUCTION, product_of, products
 from tiledsl.transforms.kernels import kernels
 from tiledsl.transforms.layout_adoption import adopt
 from tiledsl.transforms.layout_cost import Costs
@@ -144,24 +144,20 @@ class _Assignment:
             for name in ("precision", "a_unsigned", "b_unsigned")
             if name in attributes
         }
-        build = tgpu.FmaDotOp.build
-        if "tgpu.instruction" in attributes:
-            build = tgpu.MmaOp.build
-            flags["instruction"] = attributes["tgpu.instruction"]
-        result = op.result
-        made = build(
-            op.a,
-            op.b,
-            op.acc,
-            results=[result.type],
-            loc=op.operation.location,
-            ip=ir.InsertionPoint(op.operation),
-            **flags,
-        )
-        result.replace_all_uses_with(made.result)
+        result, ip, loc = op.result, ir.InsertionPoint(op.operation), op.operation.location
+        product = product_of(op, self._inference.lanes, self._inference.warps)
+        if product.b is None:
+            made = _warpgroup_mma(op, product.a is None, ip)
+        else:
+            build = tgpu.FmaDotOp.build
+            if INSTRUCTION in attributes:
+                build = tgpu.MmaOp.build
+                flags["instruction"] = attributes[INSTRUCTION]
+            made = build(op.a, op.b, op.acc, results=[result.type], loc=loc, ip=ip, **flags).result
+        result.replace_all_uses_with(made)
         for key, value in self._made.items():
             if value == result:
-                self._made[key] = made.result
+                self._made[key] = made
         self._replaced.append(op)
 
     def _clean(self) -> None:
@@ -172,6 +168,37 @@ class _Assignment:
                 node.op.operation.erase()
         for convert in reversed(self._converts):
             sink(convert.operation)
+
+
+def _warpgroup_mma(op: tile.DotOp, a_shared: bool, ip: ir.InsertionPoint) -> ir.Value:
+    """Build a product of warpgroups, and the wait for it.
+
+    What is read in shared memory is taken from before its transposition, if it is transposed: the
+    instructions do that.
+    """
+    attributes = op.operation.attributes
+    a, a_transposed = _untransposed(op.a) if a_shared else (op.a, False)
+    b, b_transposed = _untransposed(op.b)
+    loc = op.operation.location
+    started = tgpu.WarpgroupMmaOp.build(
+        a, b, op.acc,
+        results=[op.result.type],
+        instruction=ir.StringAttr(attributes[INSTRUCTION]).value,
+        a_shared=a_shared, a_transposed=a_transposed, b_transposed=b_transposed,
+        a_unsigned=op.a_unsigned, b_unsigned=op.b_unsigned,
+        loc=loc, ip=ip,
+    )  # fmt: skip
+    return tgpu.WarpgroupWaitOp.build(
+        started.output, results=[op.result.type], pending=0, loc=loc, ip=ip
+    ).output
+
+
+def _untransposed(value: ir.Value) -> tuple[ir.Value, bool]:
+    """Return a matrix, and whether it is to be taken transposed."""
+    owner = value.owner
+    if isinstance(owner, tile.TransOp) and list(owner.order) == [1, 0]:
+        return owner.operation.operands[0], True
+    return value, False
 
 
 def _retype_constant(op: ir.Operation) -> None:

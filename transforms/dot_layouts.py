@@ -3,7 +3,8 @@
 `select_mma` writes its choice onto the dot as attributes; a choice travels as
 
     tgpu.instruction    its name in the target's table
-    tgpu.layouts        the texts of the layouts of a, b and the accumulator
+    tgpu.layouts        the texts of the layouts of a, b and the accumulator; "" for an operand
+                        that is read in shared memory
 
 A dot without them is multiplied by fused multiply-adds in each thread, which then holds whole rows
 of a and columns of b.
@@ -32,7 +33,7 @@ def record(op: tile.DotOp, instruction: str, product: Product) -> None:
     """Write the choice of an instruction onto a dot."""
     attributes = op.operation.attributes
     attributes[INSTRUCTION] = ir.StringAttr.get(instruction)
-    texts = [ir.StringAttr.get(str(one)) for one in (product.a, product.b, product.acc)]
+    texts = [ir.StringAttr.get("" if one is None else str(one)) for one in product.all]
     attributes[LAYOUTS] = cast("Any", ir.ArrayAttr).get(texts)
 
 
@@ -41,8 +42,8 @@ def product_of(op: tile.DotOp, lanes: int, warps: int) -> Product:
     attributes = op.operation.attributes
     if LAYOUTS in attributes:
         texts = [ir.StringAttr(text).value for text in ir.ArrayAttr(attributes[LAYOUTS])]
-        a, b, acc = map(LinearLayout.parse, texts)
-        return Product(a, b, acc)
+        a, b = (LinearLayout.parse(text) if text else None for text in texts[:2])
+        return Product(a, b, LinearLayout.parse(texts[2]))
     acc = fma_accumulator(shape_of(op.acc.type), lanes, warps)
     operands = fma_operands(acc, shape_of(op.a.type)[-1])
     return Product(operands.a, operands.b, acc)

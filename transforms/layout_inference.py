@@ -66,11 +66,16 @@ class Access:
 
 @dataclass(frozen=True)
 class Product:
-    """The layouts that a dot needs, of a, b and the accumulator."""
+    """The layouts that a dot needs, of a, b and the accumulator; None where any layout will do."""
 
-    a: LinearLayout
-    b: LinearLayout
+    a: LinearLayout | None
+    b: LinearLayout | None
     acc: LinearLayout
+
+    @property
+    def all(self) -> tuple[LinearLayout | None, LinearLayout | None, LinearLayout]:
+        """The layouts of a, b and the accumulator."""
+        return self.a, self.b, self.acc
 
 
 Anchors = Mapping[Node, Access | Product]
@@ -115,20 +120,25 @@ class Inference:
 
     def needs(self, node: Node) -> list[LinearLayout]:
         """Give the layouts that the tile operands of an op must have, once all is decided."""
-        known = self._known_needs(node)
-        return known or [self.default(value.type) for value in node.operands]
+        known = self._known_needs(node) or [None] * len(node.operands)
+        return [
+            need or self.layouts.get(value) or self.default(value.type)
+            for need, value in zip(known, node.operands, strict=True)
+        ]
 
-    def _known_needs(self, node: Node) -> list[LinearLayout] | None:
+    def _known_needs(self, node: Node) -> list[LinearLayout | None] | None:
         """Give what an op needs as far as is decided, None if nothing says."""
         anchor = self.anchors.get(node)
         if isinstance(anchor, Product):
-            return [anchor.a, anchor.b, anchor.acc]
+            return list(anchor.all)
         found = self._common(node)
         if node.transparent:
             result = self.layouts.get(node.results[0])
             if result is not None and (found is None or forward(node.op, found) != result):
                 found = backward(node.op, result)
-        return None if found is None else [found] * len(node.operands)
+        if found is None:
+            return None
+        return [found for _ in node.operands]
 
     # Forward.
 
@@ -248,7 +258,8 @@ class Inference:
                 continue
             weight = _LOOP_WEIGHT**node.depth
             for value, layout in zip(node.operands, self._known_needs(node) or (), strict=False):
-                stack.append((value, layout, weight * tile_bytes(value.type)))
+                if layout is not None:
+                    stack.append((value, layout, weight * tile_bytes(value.type)))
         for join in self.graph.joins:
             layout = self.layouts.get(join.targets[0])
             if layout is not None:

@@ -7,7 +7,9 @@ nothing changes. `insert_barriers` has the rules in prose.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 
 from mlir import ir
 
@@ -17,7 +19,7 @@ from tiledsl.dialects.layout import LinearLayout
 from tiledsl.dialects.layouts import Layouts
 from tiledsl.dialects.types import held_by, is_pointer, is_tile, shape_of
 from tiledsl.transforms.rewrite import is_used, terminator
-from tiledsl.transforms.shared_uses import buffer_bytes
+from tiledsl.transforms.shared_uses import buffer_bytes, reads_shared
 from tiledsl.transforms.slot_index import UNKNOWN, Slot, slot_of
 
 THREAD_0 = "thread 0"
@@ -53,6 +55,9 @@ class Shared:
             return self.start < later.end and later.start < self.end
         same_thread = self.layout is not None and self.layout == later.layout
         return not same_thread and not self.slot.differs(later.slot)
+
+
+_NOTHING = frozenset[Shared]()
 
 
 @dataclass(frozen=True)
@@ -98,6 +103,8 @@ class Action:
         waits: Copies groups that may stay in flight, where the op waits.
         touched: Accesses of global memory.
         after: Shared accesses behind the op's own barrier, where it has one.
+        flying: Shared accesses that go on until a product is waited for.
+        lands: Products that may stay in flight, where the op waits for the others.
     """
 
     shared: tuple[Shared, ...] = ()
@@ -105,75 +112,102 @@ class Action:
     waits: int | None = None
     touched: tuple[Global, ...] = ()
     after: tuple[Shared, ...] | None = None
+    flying: tuple[Shared, ...] | None = None
+    lands: int | None = None
 
 
 @dataclass(frozen=True)
 class State:
-    """The accesses that may have happened since the last barrier, and copies in flight."""
+    """The accesses that may have happened since the last barrier, and those in flight.
+
+    Attributes:
+        shared: Accesses of shared memory since the last barrier.
+        copies: What asynchronous copies in flight write.
+        touched: Accesses of global memory since the last barrier.
+        flying: What products in flight read, the latest product first.
+    """
 
     shared: frozenset[Shared] = frozenset()
     copies: frozenset[Shared] = frozenset()
     touched: frozenset[Global] = frozenset()
+    flying: tuple[frozenset[Shared], ...] = ()
 
     def conflict(self, action: Action) -> str:
         """Give the kind of barrier that must stand before an action, "" for none."""
         if any(old.conflicts(new) for old in self.touched for new in action.touched):
             return "all"
         new_shared = (*action.shared, *action.copies)
+        for old in (one for product in self.flying for one in product):
+            if any(old.conflicts(new) for new in new_shared):
+                raise CompilerBug(f"expected {old} to be waited for before it is overwritten")
+        new_shared += action.flying or ()
         if any(old.conflicts(new) for old in self.shared for new in new_shared):
             return "shared"
         return ""
 
     def after_barrier(self, memory: str) -> State:
         """Give what is left to be ordered after a barrier."""
-        return State(frozenset(), self.copies, frozenset() if memory == "all" else self.touched)
+        touched = frozenset[Global]() if memory == "all" else self.touched
+        return replace(self, shared=frozenset(), touched=touched)
 
     def then(self, action: Action) -> State:
         """Give the state after an action."""
         if action.waits is not None:
-            return State(
-                self.shared | self.copies,
-                frozenset() if action.waits == 0 else self.copies,
-                self.touched,
-            )
+            left = frozenset[Shared]() if action.waits == 0 else self.copies
+            return replace(self, shared=self.shared | self.copies, copies=left)
         if action.after is not None:
-            return State(frozenset(action.after), self.copies)
-        return State(
-            self.shared.union(action.shared),
+            return replace(self, shared=frozenset(action.after), touched=frozenset())
+        if action.flying is not None:
+            return replace(self, flying=(frozenset(action.flying), *self.flying))
+        if action.lands is not None:
+            landed = self.shared.union(*self.flying[action.lands :])
+            return replace(self, shared=landed, flying=self.flying[: action.lands])
+        return replace(
+            self,
+            shared=self.shared.union(action.shared),
             # Which groups a wait waits for is not followed: the whole buffer is as good as copied.
-            self.copies.union(replace(one, slot=UNKNOWN) for one in action.copies),
-            self.touched.union(action.touched),
+            copies=self.copies.union(replace(one, slot=UNKNOWN) for one in action.copies),
+            touched=self.touched.union(action.touched),
         )
 
     def joined(self, other: State) -> State:
         """Give what may have happened on either of two ways."""
         return State(
-            self.shared | other.shared, self.copies | other.copies, self.touched | other.touched
+            self.shared | other.shared,
+            self.copies | other.copies,
+            self.touched | other.touched,
+            tuple(a | b for a, b in zip_longest(self.flying, other.flying, fillvalue=_NOTHING)),
         )
+
+    def _with_slots(self, restated: Callable[[Slot], Slot]) -> State:
+        """Restate the slots of what is read and written."""
+
+        def all_of(some: frozenset[Shared]) -> frozenset[Shared]:
+            return frozenset(replace(one, slot=restated(one.slot)) for one in some)
+
+        return replace(self, shared=all_of(self.shared), flying=tuple(map(all_of, self.flying)))
 
     def entering(self, loop: ir.Operation) -> State:
         """Restate the state before a loop for its first trip."""
-        shared = {replace(one, slot=one.slot.on_entry(loop)) for one in self.shared}
-        return replace(self, shared=frozenset(shared))
+        return self._with_slots(lambda slot: slot.on_entry(loop))
 
     def next_trip(self, loop: ir.Operation) -> State:
         """Restate the state at the end of a trip for the next one.
 
         A pointer computed in the loop has another value by then.
         """
-        shared = {replace(one, slot=one.slot.next_trip(loop)) for one in self.shared}
         touched = {
             replace(one, maker=None)
             if isinstance(one.maker, tuple) and _inside(one.maker[0], loop)
             else one
             for one in self.touched
         }
-        return State(frozenset(shared), self.copies, frozenset(touched))
+        restated = self._with_slots(lambda slot: slot.next_trip(loop))
+        return replace(restated, touched=frozenset(touched))
 
     def leaving(self, loop: ir.Operation) -> State:
         """Restate the state at the end of a loop's last trip for what follows."""
-        shared = {replace(one, slot=one.slot.on_exit(loop)) for one in self.shared}
-        return replace(self, shared=frozenset(shared))
+        return self._with_slots(lambda slot: slot.on_exit(loop))
 
 
 def _inside(value: ir.Value, loop: ir.Operation) -> bool:
@@ -215,6 +249,11 @@ class Accesses:
             case tgpu.AsyncCopyOp():
                 copy = self._shared(op.buffer, True, None)
                 return Action(copies=(copy,), touched=(self._global(op.ptr, False),))
+            case tgpu.WarpgroupMmaOp():
+                read = [op.operation.operands[i] for i in (0, 1) if reads_shared(op, i)]
+                return Action(flying=tuple(self._shared(buffer, False, None) for buffer in read))
+            case tgpu.WarpgroupWaitOp():
+                return Action(lands=op.pending)
             case tgpu.AsyncWaitOp():
                 return Action(waits=op.pending)
             case tgpu.ShareResultOp():

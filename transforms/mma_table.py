@@ -34,6 +34,8 @@ class Instruction:
             different `kwidth`s, under different names: the wide one first, for tiles deep enough.
         precision: "tf32" where f32 operands are rounded to fewer bits before they multiply.
         unsigned: Whether integer operands may each be unsigned as well as signed.
+        turns: Where operands are read in shared memory: whether that memory may hold them with m or
+            n contiguous; else k must be.
     """
 
     name: str
@@ -43,6 +45,12 @@ class Instruction:
     fragments: Fragments
     precision: Precision = "ieee"
     unsigned: bool = False
+    turns: bool = False
+
+    @property
+    def from_shared(self) -> bool:
+        """Whether it reads b, and may read a, in shared memory."""
+        return self.fragments.b is None
 
     @property
     def m(self) -> int:

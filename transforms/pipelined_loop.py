@@ -34,12 +34,16 @@ from tiledsl.dialects.types import (
 )
 from tiledsl.transforms.lanes import Lanes, select
 from tiledsl.transforms.prefetch import Ahead, Way
-from tiledsl.transforms.rewrite import attributes_of, is_used, terminator
+from tiledsl.transforms.product_overlap import Chain, find_chain
+from tiledsl.transforms.rewrite import attributes_of, is_used, replace_uses_except, terminator
 from tiledsl.transforms.schedule import Copies, Registers
+from tiledsl.transforms.shared_uses import reads_shared
 from tiledsl.transforms.trips import Trips
 
 STAGES = "tile.num_stages"
 
+_LEAST_AHEAD = 2
+"""Trips of copies in flight that are worth more than a product in flight."""
 _READ, _WRITTEN = 0, 1
 """Which slot of a trip: pairs of slots go round, one pair for each number of slots."""
 
@@ -75,12 +79,19 @@ class _Pipeline:
         self._what = what
         self._trips = trips
         self._layouts = layouts
-        self._copies = Copies(ahead)
-        self._ahead = ahead
         self._body = loop.regions[0].blocks[0]
         self._carried = what.plan.slice.carried
         prefetches = what.prefetches
         self._copied = [n for n, one in prefetches.items() if one.way is Way.COPIES]
+        self._chain = find_chain(loop, {prefetches[n].load.result for n in self._copied})
+        if self._chain is not None and ahead > _LEAST_AHEAD:
+            # The slot that keeps a product's operands longer is one that copies do without.
+            ahead -= 1
+            self._copies = Copies(ahead, lag=1)
+        else:
+            self._chain = None
+            self._copies = Copies(ahead)
+        self._ahead = ahead
         self._stored = [n for n, one in prefetches.items() if one.way is Way.EXCHANGED]
         self._queued = [n for n, one in prefetches.items() if one.way is not Way.COPIES]
         # The loads themselves go while the new loop is filled.
@@ -96,7 +107,7 @@ class _Pipeline:
             ahead, queues = self._prologue()
             counts = sorted({self._slot_count(number) for number in self._buffers})
             zero = _integer("i32", 0)
-            firsts = [value for n in counts for value in (zero, _integer("i32", n - 1))]
+            firsts = [value for n in counts for value in (zero, self._first_written(n))]
         extra = [*ahead, *(value for number in self._queued for value in queues[number]), *firsts]
         made = self._new_loop(extra)
         body = made.regions[0].blocks[0]
@@ -108,7 +119,26 @@ class _Pipeline:
         if self._copied:
             after = ir.InsertionPoint.after(made)
             tgpu.AsyncWaitOp.build(pending=0, loc=self._loop.location, ip=after)
+        if self._chain is not None:
+            self._let_fly(self._chain, made)
         self._loop.erase()
+
+    def _let_fly(self, chain: Chain, made: ir.Operation) -> None:
+        """Wait for the trip's product in the next trip, and for the last one behind the loop."""
+        chain.wait.operation.attributes["pending"] = ir.IntegerAttr.get(
+            ir.IntegerType.get_signless(64), 1
+        )
+        sums = made.results[chain.carried]
+        last = tgpu.WarpgroupWaitOp.build(
+            sums, results=[sums.type], pending=0,
+            loc=chain.wait.operation.location, ip=ir.InsertionPoint.after(made),
+        )  # fmt: skip
+        replace_uses_except(sums, last.output, last.operation)
+
+    def _first_written(self, count: int) -> ir.Value:
+        """Build the slot that trip 0 writes, of a buffer with so many."""
+        copies = count == self._copies.slots and bool(self._copied)
+        return _integer("i32", self._copies.first_written if copies else count - 1)
 
     def _registers(self, number: int) -> Registers:
         return Registers(self._ahead, self._what.prefetches[number].way is Way.EXCHANGED)
@@ -348,6 +378,8 @@ def _read_from(load: tile.LoadOp, slot: ir.Value) -> None:
             )
             user.tile.replace_all_uses_with(made.tile)
             user.operation.erase()
+        elif isinstance(user, tgpu.WarpgroupMmaOp) and reads_shared(user, use.operand_number):
+            user.operation.operands[use.operand_number] = slot
     if is_used(load.result):
         made = tgpu.LocalLoadOp.build(
             slot,

@@ -39,6 +39,7 @@ _CHEAP = (
     tile.BroadcastOp, tile.ReshapeOp, tile.TransOp, tile.JoinOp, tile.SplitOp, tile.CatOp,
     tile.AddPtrOp, tile.HintOp, tile.FloorDivOp, tile.FloorModOp, tile.CastOp, tile.BitcastOp,
 )  # fmt: skip
+_PRODUCTS = (tgpu.MmaOp, tgpu.WarpgroupMmaOp, tgpu.FmaDotOp)
 _LEAST_COPY_BYTES = 4
 """The smallest asynchronous copy of a thread."""
 
@@ -124,7 +125,7 @@ def _feeds_product(value: ir.Value) -> bool:
     while stack:
         for use in stack.pop().uses:
             user = use.owner
-            if isinstance(user, tgpu.MmaOp | tgpu.FmaDotOp) and use.operand_number < 2:
+            if isinstance(user, _PRODUCTS) and use.operand_number < 2:
                 return True
             if _is_cheap(user) or isinstance(user, tgpu.ConvertLayoutOp):
                 fresh = [result for result in user.operation.results if result not in seen]
@@ -241,6 +242,8 @@ class _Chooser:
         return Prefetch(op, Way.EXCHANGED if exchanged else Way.HELD)
 
     def _moves(self, user: ir.OpView) -> bool:
+        if isinstance(user, tgpu.WarpgroupMmaOp):
+            return True
         if not isinstance(user, tgpu.ConvertLayoutOp):
             return False
         source, result = self.layouts.of(user.source.type), self.layouts.of(user.tile.type)

@@ -166,14 +166,16 @@ class Copies:
 
     Attributes:
         ahead: Trips between the issue of a copy and its use.
+        lag: Trips for which data is still being read after its own: products in flight.
     """
 
     ahead: int
+    lag: int = 0
 
     @property
     def slots(self) -> int:
-        """Slots of a buffer: one for each trip in flight and the one that is read."""
-        return self.ahead + 1
+        """Slots of a buffer: one for each trip in flight, and those that are read."""
+        return self.ahead + 1 + self.lag
 
     @property
     def pending(self) -> int:

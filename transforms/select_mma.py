@@ -91,11 +91,20 @@ def _choose(graph: TileGraph, table: Table[Any], num_warps: int) -> list[tuple[t
     chained = {node for link in links for node in link}
     dots = _dots(graph)
     options: dict[Node, Sequence[Choice]] = {
-        node: _options(op, node in chained, table, num_warps) for node, op in dots
+        node: _options(op, node in chained, _is_loaded(graph, node), table, num_warps)
+        for node, op in dots
     }
     for link in links:
         options.update(_agree(*link, options))
     return [(op, options[node][0]) for node, op in dots if options[node]]
+
+
+def _is_loaded(graph: TileGraph, node: Node) -> bool:
+    """Whether a dot's left operand is loaded as it is, perhaps transposed."""
+    maker = graph.maker.get(node.operands[0])
+    if maker is not None and isinstance(maker.op, tile.TransOp):
+        maker = graph.maker.get(maker.operands[0])
+    return maker is not None and isinstance(maker.op, tile.LoadOp)
 
 
 def _links(graph: TileGraph) -> Iterator[tuple[Node, Node]]:
@@ -112,15 +121,24 @@ def _agree(
     """Choose instructions such that the first's result is the second's operand as it lies."""
     for left, right in product(options[first], options[second]):
         acc, a = left.product.acc, right.product.a
-        if acc.shape == a.shape and register_map(acc, a) is not None:
+        if a is not None and acc.shape == a.shape and register_map(acc, a) is not None:
             return {first: [left], second: [right]}
     return {}
 
 
-def _options(op: tile.DotOp, chained: bool, table: Table[Any], num_warps: int) -> list[Choice]:
+def _options(
+    op: tile.DotOp, chained: bool, loaded: bool, table: Table[Any], num_warps: int
+) -> list[Choice]:
     """Give the instructions that fit a dot, best first.
 
     One that gives every warp something of its own comes before a better one that does not.
+
+    Args:
+        op: The dot.
+        chained: Whether its result is another dot's left operand, or its left operand a result.
+        loaded: Whether its left operand is just as it was loaded.
+        table: The instructions.
+        num_warps: Warps of a program.
     """
     shapes = [shape_of(value.type) for value in (op.a, op.b, op.acc)]
     (*_, m, k), (*_, n) = shapes[0], shapes[1]
@@ -133,11 +151,13 @@ def _options(op: tile.DotOp, chained: bool, table: Table[Any], num_warps: int) -
             fits = m >= instruction.m and n >= instruction.n and k >= instruction.depth
             if not fits or fragments.acc.warps > num_warps:
                 continue
+            if instruction.from_shared and len(shapes[0]) > 2:
+                continue
             warps = share_warps(m, n, instruction, num_warps, chained)
-            a, b, acc = (
-                fragments.tile(name, shape, warps)
-                for name, shape in zip(("a", "b", "acc"), shapes, strict=True)
-            )
+            shared = instruction.from_shared
+            a = None if shared and loaded else fragments.tile("a", shapes[0], warps)
+            b = None if shared else fragments.tile("b", shapes[1], warps)
+            acc = fragments.tile("acc", shapes[2], warps)
             copies = copies_of(m, n, instruction, warps)
             some.append(Choice(instruction, types, Product(a, b, acc), copies))
         found += sorted(some, key=lambda choice: choice.copies)
@@ -161,11 +181,13 @@ def share_warps(
     """Give how many warps share an m x n accumulator along m and along n.
 
     As few as can be hold copies; then, unless rows only are wanted (`chained`), the piece of one
-    warp has the least circumference, which is what it loads for each step along k.
+    warp has the least circumference, which is what it loads for each step along k. Instructions
+    that read shared memory by themselves read least where they are widest: they share rows too.
     """
+    rows = chained or instruction.from_shared
 
     def cost(split: tuple[int, int]) -> tuple[int, int, int]:
-        around = -split[0] if chained else sum(_piece(m, n, instruction, split))
+        around = -split[0] if rows else sum(_piece(m, n, instruction, split))
         return copies_of(m, n, instruction, split), around, -split[0]
 
     least = instruction.fragments.acc.warps

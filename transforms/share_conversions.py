@@ -1,11 +1,12 @@
 """Take through shared memory what has to change warps, explicitly.
 
-Three things do. Afterwards each is a buffer, a store and a load, which the passes that follow can
+Four things do. Afterwards each is a buffer, a store and a load, which the passes that follow can
 swizzle, place and separate by barriers like any others:
 
 - A `tgpu.convert_layout` that neither registers nor shuffles can do.
 - A reduction along an axis that several warps share: each warp reduces what it has
   (`tgpu.partial_reduce`), and all read the partial results and combine them.
+- What products of warpgroups read in shared memory.
 - The result of an atomic, which only the first holder of each element has, for the other holders;
   and of a volatile load, which holders that read at different times might see differently.
 
@@ -44,6 +45,7 @@ from tiledsl.dialects.types import (
 from tiledsl.transforms.conversion_plan import ThroughShared, plan_conversion
 from tiledsl.transforms.rewrite import is_used, replace_uses_except, sink
 from tiledsl.transforms.shared_access import NVIDIA, SharedMemory
+from tiledsl.transforms.shared_uses import reads_shared
 
 
 def share_conversions(
@@ -62,6 +64,7 @@ def share_conversions(
         matrix_stores: Whether the chip has `stmatrix`.
     """
     layouts = Layouts(module)
+    shared_operands: dict[ir.Value, ir.Value] = {}
     for op in list(operations(module.operation)):
         match op:
             case tgpu.ConvertLayoutOp():
@@ -80,6 +83,10 @@ def share_conversions(
                 plan = plan_reduction(layouts.of(op.sources[0].type), op.axis)
                 if plan.cross_warp is not None:
                     _share_reduction(op, plan.cross_warp, layouts)
+            case tgpu.WarpgroupMmaOp():
+                for place in (0, 1):
+                    if reads_shared(op, place) and is_tile(op.operation.operands[place].type):
+                        _share_operand(op, place, shared_operands, layouts)
             case tile.AtomicRmwOp() | tile.AtomicCasOp():
                 _share_result(op, op.old, layouts)
             case tile.LoadOp() if op.volatile:
@@ -108,6 +115,26 @@ def _share_conversion(op: tgpu.ConvertLayoutOp, shared: LinearLayout, layouts: L
     op.tile.replace_all_uses_with(loaded.tile)
     op.operation.erase()
     sink(loaded.operation)
+
+
+def _share_operand(
+    op: tgpu.WarpgroupMmaOp, place: int, made: dict[ir.Value, ir.Value], layouts: Layouts
+) -> None:
+    """Store an operand where it is made, out of loops that only use it; once for all products."""
+    tile_ = op.operation.operands[place]
+    if tile_ not in made:
+        owner = tile_.owner
+        if isinstance(owner, ir.Block):
+            at = ir.InsertionPoint.at_block_begin(owner)
+        else:
+            at = ir.InsertionPoint.after(owner.operation)
+        shared = LinearLayout.identity(shape_of(tile_.type))
+        held = layouts.apply(tile_.type, shared, "shared")
+        loc = op.operation.location
+        buffer = tgpu.AllocOp.build(results=[shared_type(held)], loc=loc, ip=at).buffer
+        tgpu.LocalStoreOp.build(tile_, buffer, loc=loc, ip=at)
+        made[tile_] = buffer
+    op.operation.operands[place] = made[tile_]
 
 
 def _share_reduction(op: tile.ReduceOp, step: CrossWarpStep, layouts: Layouts) -> None:

@@ -34,6 +34,11 @@ def buffer_uses(buffer: ir.Value) -> BufferUses:
     return found
 
 
+def reads_shared(op: tgpu.WarpgroupMmaOp, operand: int) -> bool:
+    """Whether a product of warpgroups reads one of its operands in shared memory."""
+    return operand == 1 or (operand == 0 and op.a_shared)
+
+
 def buffer_bytes(type_: ir.Type) -> int:
     """Give the bytes of a shared buffer, all slots."""
     held = held_by(type_)

@@ -6,7 +6,8 @@ often two lanes ask one bank. `swizzle.choose_for` finds a layout that is good f
 once; this pass asks it for each `tgpu.alloc` and writes the answer into the buffer's type.
 
 Before: the `tgpu` level.
-After: the same, every buffer that only registers and asynchronous copies use with its best layout.
+After: the same, every buffer that only registers and asynchronous copies use with its best layout,
+and every buffer that products of warpgroups read in one that they can read.
 
     %s = "tgpu.alloc"() : () -> !tgpu.shared<tensor<2x64x64xf16, @shared0>>     // row-major
 becomes
@@ -19,6 +20,8 @@ from mlir import ir
 
 from tiledsl.dialects import tgpu
 from tiledsl.dialects.contracts import operations
+from tiledsl.dialects.diagnostics import CompilerBug
+from tiledsl.dialects.layout import LinearLayout
 from tiledsl.dialects.layout_shape import distinct_registers
 from tiledsl.dialects.layouts import Layouts
 from tiledsl.dialects.types import (
@@ -31,8 +34,9 @@ from tiledsl.dialects.types import (
 )
 from tiledsl.transforms.rewrite import retype
 from tiledsl.transforms.shared_access import NVIDIA, SharedMemory
-from tiledsl.transforms.shared_uses import buffer_uses
+from tiledsl.transforms.shared_uses import BufferUses, buffer_uses
 from tiledsl.transforms.swizzle import Access, choose_for
+from tiledsl.transforms.warpgroup_operand import SharedOperand, shared_operand
 
 
 def swizzle_shared(
@@ -69,6 +73,14 @@ def swizzle_shared(
     for op in list(operations(module.operation)):
         if isinstance(op, tgpu.AllocOp):
             uses = buffer_uses(op.buffer)
+            products = [user for user in uses.users if isinstance(user, tgpu.WarpgroupMmaOp)]
+            if products:
+                operand = _choose_operand(op, uses, products, layouts)
+                op.operation.attributes["alignment"] = ir.IntegerAttr.get(
+                    ir.IntegerType.get_signless(64), operand.alignment
+                )
+                _retype(uses, operand.layout, layouts)
+                continue
             accesses = [access(user) for user in uses.users]
             known = [one for one in accesses if one is not None]
             if not known or len(known) < len(accesses):
@@ -77,8 +89,45 @@ def swizzle_shared(
             shape = layouts.of(held).shape
             bits = storage_bits(held)
             choice = choose_for(shape, bits, tuple(dict.fromkeys(known)), memory)
-            name = layouts.name(choice.layout, "shared")
-            for value in uses.values:
-                held = held_by(value.type)
-                type_ = tile_type(shape_of(held), element_of(held), name)
-                retype(value, shared_type(type_))
+            _retype(uses, choice.layout, layouts)
+
+
+def _retype(uses: BufferUses, layout: LinearLayout, layouts: Layouts) -> None:
+    """Give a buffer and its slots a layout."""
+    name = layouts.name(layout, "shared")
+    for value in uses.values:
+        held = held_by(value.type)
+        retype(value, shared_type(tile_type(shape_of(held), element_of(held), name)))
+
+
+def _choose_operand(
+    op: tgpu.AllocOp, uses: BufferUses, products: list[tgpu.WarpgroupMmaOp], layouts: Layouts
+) -> SharedOperand:
+    """Choose how a buffer holds an operand: as its writers have it, if instructions can read that.
+
+    Elements of 16 bits may be contiguous along either side; of others k must be.
+    """
+    held = held_by(op.buffer.type)
+    rows, columns = layouts.of(held).shape
+    size = storage_bits(held) // 8
+    (k_axis,) = {_k_axis(product, value) for product in products for value in uses.values
+                 if value in list(product.operation.operands)[:2]}  # fmt: skip
+    written = [
+        layouts.of(user.tile.type if isinstance(user, tgpu.LocalStoreOp) else user.ptr.type)
+        for user in uses.users
+        if isinstance(user, tgpu.LocalStoreOp | tgpu.AsyncCopyOp)
+    ]
+    runs = [max((one.contiguous_run(axis) for one in written), default=1) for axis in (0, 1)]
+    turned = size == 2 and runs[1 - k_axis] > runs[k_axis]
+    for axis in (1 - k_axis, k_axis) if turned else (k_axis,):
+        found = shared_operand((rows, columns), size, axis, k_axis)
+        if found is not None:
+            return found
+    raise CompilerBug(f"expected an operand that warpgroup products can read, found {held}")
+
+
+def _k_axis(product: tgpu.WarpgroupMmaOp, value: ir.Value) -> int:
+    """Return which axis of a buffer is k to a product."""
+    if value == product.operation.operands[0]:
+        return 0 if product.a_transposed else 1
+    return 1 if product.b_transposed else 0

@@ -20,7 +20,8 @@ Annotations"; HSA runtime specification, "AQL kernel dispatch packet".
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from mlir import ir
 from mlir.dialects import arith, llvm, rocdl
@@ -129,8 +130,14 @@ class AmdMachine:
 
     # Threads together.
 
-    def barrier(self, memory: str) -> None:
+    @property
+    def handlers(self) -> Mapping[str, Any]:
+        """None: every op is lowered as on other GPUs."""
+        return {}
+
+    def barrier(self, memory: str, *, proxy: bool) -> None:
         """Meet; LDS accesses become visible, global ones too if `memory` is "all"."""
+        del proxy  # nothing reads LDS by itself
         _fence("release", "workgroup", memory)
         rocdl.s_barrier()
         _fence("acquire", "workgroup", memory)

@@ -101,7 +101,8 @@ def _lower_kernel(
             arg_locs=[location] * len(old.arguments),
         )
         with ir.InsertionPoint(block):
-            lowering = Lowering(machine, kernel, op, types, combines, HANDLERS)
+            handlers = {**HANDLERS, **machine.handlers}
+            lowering = Lowering(machine, kernel, op, types, combines, handlers)
             with lowering.place.at_entry():
                 _define_arguments(lowering, old, block)
             *ops, _ = old.operations

@@ -17,7 +17,7 @@ Conventions:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -120,6 +120,11 @@ class Machine(Protocol):
         """Whether `store_matrices` may be asked for (`stmatrix`)."""
         ...
 
+    @property
+    def handlers(self) -> Mapping[str, Any]:
+        """How the family lowers ops that no other has, by name: `lowering.Handler`s."""
+        ...
+
     # The kernel as a whole.
 
     def function_attributes(self, kernel: Kernel) -> dict[str, ir.Attribute]:
@@ -150,8 +155,11 @@ class Machine(Protocol):
 
     # Threads together.
 
-    def barrier(self, memory: str) -> None:
-        """All threads of the program meet; `memory` ("shared", "all") accesses become visible."""
+    def barrier(self, memory: str, *, proxy: bool) -> None:
+        """All threads of the program meet; `memory` ("shared", "all") accesses become visible.
+
+        With `proxy` they do to instructions too that read shared memory by themselves.
+        """
         ...
 
     def warp_barrier(self) -> None:

@@ -211,10 +211,65 @@ def _scope(op: Any) -> str:
     return str(op.scope)
 
 
+def _plain(text: str) -> Callable[[Any], None]:
+    """Return the writer of an instruction without operands."""
+
+    def write(op: Any) -> None:
+        del op
+        _Assembly().build(text)
+
+    return write
+
+
+def _wgmma(op: ptx.WgmmaOp) -> ir.Value:
+    """Write the run as one piece of assembly, so that no move comes between its steps."""
+    acc_type = op.acc.type
+    assembly = _Assembly(_to_registers(op.acc))
+    sums = "{ " + ", ".join(assembly.outputs) + " }"
+    in_registers = emit.is_vector(op.a.type)
+    words = [assembly.operand(word) for word in emit.elements(op.a)] if in_registers else []
+    a = "" if in_registers else assembly.operand(op.a)
+    b = assembly.operand(op.b)
+    steps = list(op.b_steps)
+    each = len(words) // len(steps)
+    turned = op.types.split(".")[1] in ("f16", "bf16")
+    lines = ["{", ".reg .pred on; .reg .b64 da, db;", "setp.ne.b32 on, 1, 0;"]
+    for number, step in enumerate(steps):
+        if in_registers:
+            left = "{ " + ", ".join(words[number * each : (number + 1) * each]) + " }"
+        else:
+            left = "da"
+            lines.append(f"add.s64 da, {a}, {op.a_steps[number]};")
+        lines.append(f"add.s64 db, {b}, {step};")
+        flags = ["on"]
+        if not op.types.startswith("s32"):
+            flags += ["1", "1"]
+        if turned:
+            flags += [] if in_registers else [str(int(op.a_turned))]
+            flags.append(str(int(op.b_turned)))
+        lines.append(
+            f"wgmma.mma_async.sync.aligned.{op.shape}.{op.types} {sums}, {left}, db, "
+            f"{', '.join(flags)};"
+        )
+    lines.append("}")
+    return _from_registers(assembly.build("\n\t".join(lines)), acc_type)
+
+
+def _wgmma_wait(op: ptx.WgmmaWaitOp) -> ir.Value:
+    assembly = _Assembly(_to_registers(op.value))
+    made = assembly.build(f"wgmma.wait_group.sync.aligned {op.pending};")
+    return _from_registers(made, op.value.type)
+
+
 _WRITERS: dict[str, Callable[[Any], ir.Value | None]] = {
     "ptx.load": _load,
     "ptx.store": _store,
     "ptx.atom": _atom,
     "ptx.red": _red,
     "ptx.cas": _cas,
+    "ptx.proxy_fence": _plain("fence.proxy.async.shared::cta;"),
+    "ptx.wgmma_fence": _plain("wgmma.fence.sync.aligned;"),
+    "ptx.wgmma": _wgmma,
+    "ptx.wgmma_commit": _plain("wgmma.commit_group.sync.aligned;"),
+    "ptx.wgmma_wait": _wgmma_wait,
 }

@@ -7,9 +7,9 @@ last of all.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 from mlir import ir
 from mlir.dialects import llvm
@@ -18,14 +18,14 @@ from tiledsl.dialects import ptx
 from tiledsl.targets.gpu import emit
 from tiledsl.targets.gpu.emit import i32, integer, intrinsic, pointer_type
 from tiledsl.targets.gpu.machine import Address, Hints, Kernel
-from tiledsl.targets.nvptx import arithmetic, casts, debug, mma
+from tiledsl.targets.nvptx import arithmetic, casts, debug, mma, warpgroup
 from tiledsl.targets.nvptx.chips import Chip
 from tiledsl.transforms.mma_table import Instruction, Table
 from tiledsl.transforms.shared_access import NVIDIA, SharedMemory
 
 SHARED_SYMBOL = "shared_memory"
-_SHARED_ALIGNMENT = 128
-"""Bytes: what TMA's widest swizzle asks for."""
+_SHARED_ALIGNMENT = 1024
+"""Bytes: what the widest swizzle that TMA and wgmma know asks for."""
 _ALL_LANES = -1
 _LAST_LANE = 31
 
@@ -74,6 +74,11 @@ class NvptxMachine:
         """Whether there is `stmatrix`."""
         return self.chip.stmatrix
 
+    @property
+    def handlers(self) -> Mapping[str, Any]:
+        """Products of warpgroups."""
+        return warpgroup.HANDLERS
+
     # The kernel as a whole.
 
     def function_attributes(self, kernel: Kernel) -> dict[str, ir.Attribute]:
@@ -119,9 +124,11 @@ class NvptxMachine:
 
     # Threads together.
 
-    def barrier(self, memory: str) -> None:
+    def barrier(self, memory: str, *, proxy: bool) -> None:
         """`bar.sync` orders all memory among the block's threads, whatever is asked."""
         del memory
+        if proxy:
+            ptx.ProxyFenceOp.build()
         intrinsic("llvm.nvvm.barrier.cta.sync.aligned.all", [i32(0)])
 
     def warp_barrier(self) -> None:

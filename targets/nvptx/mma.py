@@ -15,7 +15,7 @@ from functools import cache
 from mlir import ir
 from mlir.dialects import llvm
 
-from tiledsl.dialects.layout_mma import mma_sync
+from tiledsl.dialects.layout_mma import mma_sync, wgmma
 from tiledsl.targets.gpu import emit
 from tiledsl.targets.gpu.emit import integer
 from tiledsl.targets.nvptx.chips import Chip
@@ -33,6 +33,43 @@ class MmaSync(Instruction):
 
     intrinsic: str = ""
     rounded: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Wgmma(Instruction):
+    """A row of the table: a warpgroup's instruction on shared memory.
+
+    Attributes:
+        types: PTX's types of the accumulator, a and b, as "f32.f16.f16"; for integers with the
+            types of a and b to be filled in, as "s32.{}.{}".
+    """
+
+    types: str = ""
+
+
+_WGMMA_COLUMNS = (256, 128, 64, 32, 16, 8)
+
+
+def _wgmma_rows(chip: Chip) -> Iterator[Wgmma]:
+    """Yield the warpgroups' instructions, widest first."""
+    if not chip.wgmma:
+        return
+    for n in _WGMMA_COLUMNS:
+        for half in ("f16", "bf16"):
+            yield Wgmma(
+                f"wgmma.m64n{n}k16.{half}.f32", half, half, "f32", wgmma(n, 16, 16), turns=True,
+                types=f"f32.{half}.{half}",
+            )  # fmt: skip
+        yield Wgmma(
+            f"wgmma.m64n{n}k32.i8.i32", "i8", "i8", "i32", wgmma(n, 32, 8), unsigned=True,
+            types="s32.{}.{}",
+        )  # fmt: skip
+        for a, short_a in _FP8:
+            for b, short_b in _FP8:
+                yield Wgmma(
+                    f"wgmma.m64n{n}k32.{short_a}.{short_b}.f32", a, b, "f32", wgmma(n, 32, 8),
+                    types=f"f32.{short_a}.{short_b}",
+                )  # fmt: skip
 
 
 _FP8 = (("f8E4M3FN", "e4m3"), ("f8E5M2", "e5m2"))
@@ -85,9 +122,9 @@ def _rows(chip: Chip) -> Iterator[MmaSync]:
 
 
 @cache
-def table(chip: Chip) -> Table[MmaSync]:
+def table(chip: Chip) -> Table[MmaSync | Wgmma]:
     """Return the chip's instructions."""
-    return Table(tuple(_rows(chip)))
+    return Table((*_wgmma_rows(chip), *_rows(chip)))
 
 
 def call(name: str, arguments: Sequence[ir.Value], result: ir.Type, count: int) -> list[ir.Value]:

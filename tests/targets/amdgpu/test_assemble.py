@@ -101,7 +101,7 @@ def many_live(count: int) -> Body:
         lane = emit.gep(arguments[0], machine.thread_id(), emit.vector_of(1024, emit.integer(32)))
         places = [element(lane, i, type_) for i in range(count // 4)]
         words = [machine.load(type_, place, 16, PLAIN, None, None) for place in places]
-        machine.barrier("all")
+        machine.barrier("all", proxy=False)
         for word, place in zip(reversed(words), places, strict=True):
             machine.store(word, place, 16, PLAIN, None)
 

@@ -160,7 +160,7 @@ def test_a_barrier_of_shared_memory_leaves_global_loads_in_flight(chip: str) -> 
         def body(machine: AmdMachine, arguments: Arguments) -> None:
             llvm.store(machine.thread_id(), machine.shared_base())
             early = words(machine, arguments[0])
-            machine.barrier(memory)
+            machine.barrier(memory, proxy=False)
             read = llvm.load(emit.integer(32), machine.shared_base())
             keep(machine, arguments[1], arith.addi(early, read))
 

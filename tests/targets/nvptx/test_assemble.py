@@ -32,7 +32,7 @@ def test_the_entry_has_its_threads_and_shared_memory() -> None:
     assert ".visible .entry kernel(" in ptx
     assert ".reqntid 128" in ptx
     assert ".maxnreg 128" in ptx
-    assert re.search(r"\.extern \.shared \.align 128 \.b8 shared_memory\[\]", ptx)
+    assert re.search(r"\.extern \.shared \.align 1024 \.b8 shared_memory\[\]", ptx)
     assert made.shared_bytes >= 2 * 2 * 128 * 32 * 2  # two stages of two operands
 
 

@@ -29,6 +29,8 @@ def test_fp8_came_with_sm_89() -> None:
 def test_fragments_hold_what_the_instruction_multiplies(chip: str) -> None:
     for row in mma.table(CHIPS[chip]).instructions:
         fragments = row.fragments
+        if isinstance(row, mma.Wgmma):
+            continue
         assert fragments.b is not None
         assert fragments.a.shape == (row.m, row.k)
         assert fragments.b.shape == (row.k, row.n)
@@ -36,6 +38,16 @@ def test_fragments_hold_what_the_instruction_multiplies(chip: str) -> None:
         for layout in (fragments.a, fragments.b, fragments.acc):
             assert layout.is_invertible
             assert layout.lanes == 32
+
+
+def test_warpgroups_read_b_in_shared_memory_on_hopper_alone() -> None:
+    for chip in CHIPS.values():
+        rows = [row for row in mma.table(chip).instructions if isinstance(row, mma.Wgmma)]
+        assert bool(rows) == (chip.name == "sm_90a")
+        for row in rows:
+            assert row.from_shared
+            assert row.fragments.acc.warps == 4
+            assert row.name.startswith(f"wgmma.m64n{row.n}k{row.k}.")
 
 
 def test_the_deeper_instruction_comes_first() -> None:

@@ -108,7 +108,7 @@ def test_masked_accesses_are_predicated_without_a_branch() -> None:
     assert "bra" not in ptx
 
 
-@pytest.mark.parametrize("chip", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize("chip", ["sm_80", "sm_120"])
 def test_matmul_copies_ahead_and_multiplies_from_matrices(chip: str) -> None:
     ptx = ptx_of(chip, matmul())
     loop = ptx[ptx.index("$L__BB0_2:") :]
