@@ -31,6 +31,7 @@ from tiledsl.dialects.layout_f2 import IntArray
 from tiledsl.dialects.types import bit_width, is_pointer, is_tile, pointee, storage_bits
 from tiledsl.targets.gpu import emit
 from tiledsl.targets.gpu.machine import Address
+from tiledsl.targets.gpu.share_bounds import summands
 
 
 class Form(IntEnum):
@@ -233,21 +234,12 @@ class Addresses:
 
 
 def _distances(values: ir.Value) -> tuple[ir.Value, list[int]] | None:
-    """Return a vector's registers as one scalar and what is added to it in each, or None.
-
-    The sums must not wrap, as offsets are extended to 64 bits.
-    """
-    op = _owner(values)
-    if isinstance(op, ir.Block) or op.name != "arith.addi":
+    """Return a vector's registers as one scalar and what is added to it in each, or None."""
+    parts = summands(values)
+    if parts is None:
         return None
-    if "nsw" not in str(op.attributes["overflowFlags"]):
-        return None
-    spread, constant = (_owner(operand) for operand in op.operands)
-    if isinstance(spread, ir.Block) or isinstance(constant, ir.Block):
-        return None
-    if spread.name != "vector.broadcast" or constant.name != "arith.constant":
-        return None
-    return spread.operands[0], [int(number) for number in constant.attributes["value"]]
+    variable, constants = parts
+    return variable, [int(number) for number in _owner(constants).attributes["value"]]
 
 
 def is_pointers(value: ir.Value | Pointers) -> TypeGuard[Pointers]:

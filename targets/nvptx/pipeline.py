@@ -8,6 +8,7 @@ from functools import partial
 from tiledsl.dialects.contracts import LLVM, MACHINE, TGPU, TILE
 from tiledsl.dialects.diagnostics import KernelError
 from tiledsl.targets.gpu.lower_to_machine import lower_to_machine
+from tiledsl.targets.gpu.share_bounds import share_bounds
 from tiledsl.targets.gpu.share_divisors import share_divisors
 from tiledsl.targets.gpu.split_registers import split_registers
 from tiledsl.targets.nvptx import arithmetic, casts, mma
@@ -90,7 +91,8 @@ def machine_steps(chip: Chip, options: Options) -> Sequence[Step]:
     machine = NvptxMachine(chip, options.max_registers)
     return [
         Step(partial(lower_to_machine, machine=machine), MACHINE),
-        # While all registers of one divisor are in one vector.
+        # While all registers of one bound, and of one divisor, are in one vector.
+        Step(share_bounds, MACHINE),
         Step(share_divisors, MACHINE),
         # Neither LLVM nor ptxas puts the work of a long epilogue in an order that fits registers.
         # Pieces of 16: of 8 spill more in the products measured, of 64 much more.

@@ -1,0 +1,104 @@
+"""Compare a thread's registers with one bound through what is left of it for the thread.
+
+A ragged mask compares `column < columns`, and a thread's columns are its first one plus constants.
+Each comparison adds a constant, then, to a number that differs between threads, and keeps the sum.
+Taken from the bound instead, that number is subtracted once, and comparisons are with constants,
+which is cheap enough to compare again where a mask is needed again.
+
+With a and c at least 0 and a + c without overflow,
+
+    a + c < n   is   a + c < max(n, 0)   is   c < max(n, 0) - a
+
+Before: the `machine` level.
+After: the same; no `slt` or `sge` compares a thread's own number plus constants, all of them known
+to be at least 0, with the same number in every register.
+
+    %i = arith.addi %a, %constants overflow<nsw> : vector<8xi32>  // %a: %thread & 31 everywhere
+    %m = arith.cmpi slt, %i, %n : vector<8xi32>                   // %n: %columns everywhere
+becomes
+    %d = arith.subi %positive_columns, %thread_and_31 : i32
+    %m = arith.cmpi slt, %constants, %d_everywhere : vector<8xi32>
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mlir import ir
+from mlir.dialects import arith
+
+from tiledsl.dialects.contracts import operations
+from tiledsl.targets.gpu import emit
+
+_PREDICATES = (2, 5)
+"""arith's numbers of `slt` and `sge`."""
+
+
+def share_bounds(module: ir.Module) -> None:
+    """Run the pass described above on `module`, in place."""
+    for op in list(operations(module.operation)):
+        if op.operation.name != "arith.cmpi" or not emit.is_vector(op.operation.operands[0].type):
+            continue
+        if ir.IntegerAttr(op.operation.attributes["predicate"]).value not in _PREDICATES:
+            continue
+        sums, bounds = op.operation.operands
+        parts, bound = summands(sums), _everywhere(bounds)
+        if parts is None or bound is None:
+            continue
+        variable, constants = parts
+        distances = ir.DenseIntElementsAttr(_defining(constants).attributes["value"])
+        if is_nonnegative(variable) and all(distance >= 0 for distance in distances):
+            with ir.InsertionPoint(op), op.operation.location:
+                positive = arith.maxsi(bound, emit.zero(bound.type))
+                left = emit.splat(arith.subi(positive, variable), emit.registers_of(sums))
+            op.operation.operands[0] = constants
+            op.operation.operands[1] = left
+
+
+def summands(sums: ir.Value) -> tuple[ir.Value, ir.Value] | None:
+    """Return a vector as a scalar, everywhere the same, plus constants; None if it is no such sum.
+
+    Only sums that do not wrap count.
+    """
+    op = _defining(sums)
+    if op is None or op.name != "arith.addi" or "nsw" not in str(op.attributes["overflowFlags"]):
+        return None
+    variable, constants = _everywhere(op.operands[0]), op.operands[1]
+    made = _defining(constants)
+    if variable is None or made is None or made.name != "arith.constant":
+        return None
+    return variable, constants
+
+
+def _everywhere(value: ir.Value) -> ir.Value | None:
+    """Return the scalar that is in all registers of a vector, or None."""
+    op = _defining(value)
+    if op is None or op.name != "vector.broadcast" or emit.is_vector(op.operands[0].type):
+        return None
+    return op.operands[0]
+
+
+def _defining(value: ir.Value) -> Any:
+    owner: Any = value.owner
+    return None if isinstance(owner, ir.Block) else owner
+
+
+def is_nonnegative(value: ir.Value) -> bool:
+    """Return whether a scalar integer is at least 0 because of how it is made."""
+    op = _defining(value)
+    if op is None:
+        return False
+    match op.name:
+        case "arith.constant":
+            return bool(ir.IntegerAttr(op.attributes["value"]).value >= 0)
+        case "arith.andi":
+            return any(map(is_nonnegative, op.operands))
+        case "arith.ori" | "arith.xori":
+            return all(map(is_nonnegative, op.operands))
+        case "arith.shrui" | "arith.remui":
+            return is_nonnegative(op.operands[0])
+        case "arith.addi" | "arith.muli" | "arith.shli":
+            unwrapped = "nsw" in str(op.attributes["overflowFlags"])
+            return unwrapped and all(map(is_nonnegative, op.operands))
+        case _:
+            return False
