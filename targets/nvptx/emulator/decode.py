@@ -52,6 +52,7 @@ from tiledsl.targets.gpu.source_lines import source_lines
 from tiledsl.targets.nvptx.emulator import (
     atomics,
     bits,
+    block_barriers,
     calls,
     clusters,
     comparisons,
@@ -67,6 +68,7 @@ from tiledsl.targets.nvptx.emulator import (
     mbarrier,
     memory,
     moves,
+    tensor_copy,
     wgmma,
 )
 from tiledsl.targets.nvptx.emulator.machine import Machine
@@ -84,6 +86,7 @@ _FAMILIES: tuple[Table, ...] = (
     memory.TABLE,
     atomics.TABLE,
     control.TABLE,
+    block_barriers.TABLE,
     calls.TABLE,
     exchange.TABLE,
     ldmatrix.TABLE,
@@ -92,6 +95,7 @@ _FAMILIES: tuple[Table, ...] = (
     cp_async.TABLE,
     mbarrier.TABLE,
     wgmma.TABLE,
+    tensor_copy.TABLE,
     fences.TABLE,
 )
 """Every family; no two have the same key."""
