@@ -46,10 +46,11 @@ from tiledsl.dtypes import (
     uint64,
 )
 
-# `compile`, `device` and `jit` name a module and the function in it; the modules must be imported
-# before, for importing one later would put it in the function's place.
+# `compile`, `device`, `emulate` and `jit` name a module and the function in it; the modules must be
+# imported before, for importing one later would put it in the function's place.
 from tiledsl.jit import JITFunction, compile, jit  # isort: skip
 from tiledsl.device import device  # isort: skip
+from tiledsl.emulate import emulate  # isort: skip
 from tiledsl.sizes import cdiv, next_power_of_2
 
 if TYPE_CHECKING:
@@ -323,6 +324,7 @@ __all__ = [
     "device_print",
     "div_rn",
     "dot",
+    "emulate",
     "erf",
     "exp",
     "exp2",

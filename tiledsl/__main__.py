@@ -4,6 +4,7 @@
     compile FILE:KERNEL ...           compile ahead of time and print one level
     passes TARGET                     the passes of a target, in order, a line each
     opt PASS... FILE                  run passes on IR text
+    emulate FILE:KERNEL ...           run a kernel on an emulated GPU: what it costs and does wrong
 
 Everything but `info`'s list of devices works with no device.
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 import ast
 import importlib.util
+import json
 import os
 import sys
 from collections.abc import Sequence
@@ -26,6 +28,7 @@ from rich.table import Table
 from tiledsl import cache
 from tiledsl.compile import CompiledKernel, make_options
 from tiledsl.dialects.diagnostics import CompilerBug, KernelError
+from tiledsl.emulate import argument, emulate
 from tiledsl.jit import JITFunction
 from tiledsl.jit import compile as compile_kernel
 from tiledsl.targets.target import find, target
@@ -79,7 +82,27 @@ def _parser() -> argparse.ArgumentParser:
     opt.add_argument("--num-warps", type=int, default=4)
     opt.add_argument("--num-stages", type=int, default=3)
     opt.set_defaults(run=_opt)
+    _add_emulate(commands)
     return parser
+
+
+def _add_emulate(commands: Any) -> None:
+    run = commands.add_parser(
+        "emulate",
+        help="run a kernel on an emulated GPU: what it costs and does wrong",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog=argument.__doc__,
+    )
+    run.add_argument("kernel", metavar="FILE:KERNEL", help="a Python file and a kernel in it")
+    run.add_argument("--grid", required=True, metavar="X[,Y[,Z]]", help="programs along each axis")
+    run.add_argument("--arg", action="append", default=[], metavar="NAME=VALUE", help="see below")
+    run.add_argument("--constexpr", action="append", default=[], metavar="NAME=VALUE,...")
+    run.add_argument("--target", default="gfx942", metavar="CHIP")
+    run.add_argument("--mode", choices=("lazy", "eager"), help="when copies take effect")
+    run.add_argument("--json", action="store_true", help="print the report as JSON")
+    run.add_argument("--num-warps", type=int, default=4)
+    run.add_argument("--num-stages", type=int, default=3)
+    run.set_defaults(run=_emulate)
 
 
 def _chip(name: str) -> str:
@@ -111,6 +134,7 @@ def _info(_: argparse.Namespace) -> None:
         except KernelError as error:
             devices = f"none: {error.message}"
         targets.add_row(name, " ".join(owner.chips()), devices)
+    targets.add_row("emulate", "every chip of nvptx and amdgpu", "emulate:CHIP, on this machine")
     _OUT.print(targets)
     _OUT.print(f"compiled kernels: {_cache_words()}")
 
@@ -193,6 +217,28 @@ def _compile(options: argparse.Namespace) -> None:
         print(text)
     else:
         sys.stdout.buffer.write(text)
+
+
+def _emulate(options: argparse.Namespace) -> None:
+    kernel = _load(options.kernel)
+    grid = _value(f"({options.grid},)")
+    made = [argument(text) for text in options.arg]
+    values: dict[str, Any] = {name: value for name, value, _ in made}
+    values |= {k: _value(v) for text in options.constexpr for k, v in _pairs(text).items()}
+    report = emulate(
+        kernel,
+        grid,
+        target=options.target,
+        mode=options.mode,
+        findings="report",
+        uninitialized=[name for name, _, empty in made if empty],
+        num_warps=options.num_warps,
+        num_stages=options.num_stages,
+        **values,
+    )
+    print(json.dumps(report.to_dict(), indent=2) if options.json else report)
+    if report.findings:
+        raise KernelError(f"{len(report.findings)} findings")
 
 
 def _write(path: Path, data: bytes) -> None:

@@ -164,6 +164,9 @@ class EmulatorDriver:
         )
         with self._lock:
             self.memory.name(chosen.names)
+            for named in chosen.names:
+                if named.name in chosen.uninitialized:
+                    self.memory.mark_unwritten(named.low, named.high - named.low)
             counters = grids.run(program, launch, findings)
         if chosen.report is not None and counters is not None:
             decoded = program.blocks, program.instructions

@@ -139,6 +139,18 @@ class GlobalMemory:
             start = address - allocation.low
             allocation.written[start : start + size] = True
 
+    def mark_unwritten(self, address: int, size: int) -> None:
+        """Count bytes as never written, whatever they hold."""
+        allocation = self.find(address)
+        if allocation is None or size == 0:
+            return
+        if allocation.written is None:
+            flags = mmap.mmap(-1, allocation.size)
+            allocation.written = np.frombuffer(flags, np.bool_)
+            allocation.written[:] = True
+        start = address - allocation.low
+        allocation.written[start : start + size] = False
+
     def find(self, address: int) -> Allocation | None:
         """Return the allocation that holds a byte."""
         position = bisect_right(self._lows, address) - 1

@@ -149,11 +149,7 @@ class Report:
             ]
             heads = ("shared memory", "accesses", "wavefronts", "conflict degree", "worst")
             parts.append(_table(heads, rows))
-        parts.append(
-            "\n".join(["findings:", *(str(one) for one in self.findings)])
-            if self.findings
-            else "no findings"
-        )
+        parts += [_shown(finding) for finding in self.findings] or ["no findings"]
         return "\n\n".join(parts)
 
 
@@ -265,6 +261,13 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
         rest = (cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))
         lines.append("  ".join([first.ljust(widths[0]), *rest]))
     return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:]])
+
+
+def _shown(finding: Finding) -> str:
+    """Return a finding with the author's line and carets under the expression."""
+    span = finding.span()
+    shown = [] if span is None else ["  " + line for line in span.excerpt()]
+    return "\n".join([finding.summary(), *shown])
 
 
 def _finding_dict(finding: Finding) -> dict[str, Any]:

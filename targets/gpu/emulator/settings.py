@@ -7,7 +7,7 @@ variable: the mode, what findings do, what the arrays are called, and who wants 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Collection, Generator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -35,12 +35,14 @@ class Settings:
             or "eager", at once. None: as TILEDSL_EMULATE_MODE says, else "lazy".
         findings: Whether they raise a `KernelError`, warn, or only go into the report.
         names: The arrays of the launch.
+        uninitialized: Parameters whose arrays count as never written.
         report: Gets what the launch cost; None where nobody asked, and nothing is counted.
     """
 
     mode: ModeName | None = None
     findings: OnFindings = "error"
     names: Sequence[Named] = ()
+    uninitialized: Collection[str] = ()
     report: Callable[[Report], None] | None = None
 
 

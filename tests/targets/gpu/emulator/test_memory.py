@@ -163,6 +163,26 @@ def test_what_the_host_filled_counts_as_written(world: World) -> None:
     assert len(world.findings) == 1
 
 
+def test_what_the_host_calls_unwritten_is(world: World) -> None:
+    base = world.memory.allocate(64, written=True)
+    world.memory.mark_unwritten(base + 8, 8)
+    world.memory.load(world.access(0, [0, 1]), _addresses(base, [4, 16]), 4)
+    assert not world.findings
+    world.memory.load(world.access(0, [0]), _addresses(base, [12]), 4)
+    assert world.kinds() == [Kind.UNINITIALIZED]
+
+
+def test_a_snapshot_is_everything(world: World) -> None:
+    base = world.memory.allocate(8)
+    before = world.memory.snapshot()
+    world.memory.store(world.access(0, [0]), _addresses(base, [4]), np.array([7], np.uint32), 4)
+    assert world.memory.snapshot() != before
+    world.memory.restore(before)
+    assert world.memory.snapshot() == before
+    world.memory.load(world.access(1, [0]), _addresses(base, [4]), 4)
+    assert world.kinds() == [Kind.UNINITIALIZED]
+
+
 def test_lanes_in_different_arrays_may_share_an_access(world: World) -> None:
     first, second = world.memory.allocate(64), world.memory.allocate(64)
     at = np.array([first, second], np.uint64)

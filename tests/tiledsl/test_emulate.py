@@ -1,0 +1,190 @@
+"""`tile.emulate` and its command: reports, faults at the author's expression, arguments as text."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tiledsl as tile
+from tiledsl.__main__ import main
+from tiledsl.dialects.diagnostics import KernelError
+from tiledsl.emulate import argument
+
+_CHIPS = ("sm_80", "gfx942", "gfx1201")
+
+_KERNELS = """
+import tiledsl as tile
+
+
+@tile.jit
+def scale(x, out, n, BLOCK: tile.constexpr):
+    i = tile.program_id(0) * BLOCK + tile.arange(0, BLOCK)
+    tile.store(out + i, tile.load(x + i, mask=i < n) * 2, mask=i < n)
+
+
+@tile.jit
+def ragged(x, out, n, BLOCK: tile.constexpr):
+    i = tile.program_id(0) * BLOCK + tile.arange(0, BLOCK)
+    tile.store(out + i, tile.load(x + i, mask=i < n) * 2)
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "kernels.py"
+    path.write_text(_KERNELS)
+    return path
+
+
+@pytest.fixture
+def kernels(file: Path) -> Any:
+    import importlib.util
+
+    spec = importlib.util.spec_from_file_location("emulated_kernels", file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("chip", _CHIPS)
+def test_a_report_says_what_a_kernel_moves(kernels: Any, chip: str) -> None:
+    x, out = np.arange(1000, dtype=np.float32), np.zeros(1000, np.float32)
+    report = tile.emulate(kernels.scale, (4,), (x, out, 1000), target=chip, BLOCK=256)
+    np.testing.assert_array_equal(out, x * 2)
+    assert (report.kernel, report.chip, report.mode, report.grid) == (
+        "scale", chip, "lazy", (4, 1, 1),
+    )  # fmt: skip
+    assert not report.findings
+    (line,) = report.global_lines
+    assert line.where.endswith("kernels.py:8")
+    assert line.share_used > 0.9
+    assert 8000 <= line.bytes_moved <= 8600
+    assert not report.shared_lines
+
+
+@pytest.mark.parametrize("chip", _CHIPS)
+def test_a_fault_is_shown_at_the_expression_with_argument_and_element(
+    kernels: Any, file: Path, chip: str
+) -> None:
+    x, out = np.arange(1000, dtype=np.float32), np.zeros(1000, np.float32)
+    with pytest.raises(KernelError) as raised:
+        tile.emulate(kernels.ragged, (4,), (x, out, 1000), target=chip, BLOCK=256)
+    text = str(raised.value)
+    assert "kernel `ragged`: out-of-bounds access: write of " in text
+    assert " at argument `out`, element 1000 of 1000 in program (3, 0, 0), thread " in text
+    assert "(6 times)" in text or "(12 times)" in text or "(24 times)" in text
+    assert text.splitlines()[1:] == [
+        f"    --> {file}:14:5",
+        "     |",
+        "  14 |     tile.store(out + i, tile.load(x + i, mask=i < n) * 2)",
+        "     |     " + "^" * 53,
+    ]
+    with pytest.warns(RuntimeWarning, match="element 1000 of 1000"):
+        tile.emulate(kernels.ragged, (4,), (x, out, 1000), target=chip, findings="warn", BLOCK=256)
+    report = tile.emulate(
+        kernels.ragged, (4,), (x, out, 1000), target=chip, findings="report", BLOCK=256
+    )
+    assert len(report.findings) == 1
+
+
+def test_an_array_may_count_as_never_written(kernels: Any) -> None:
+    x, out = np.zeros(256, np.float32), np.zeros(256, np.float32)
+    with pytest.raises(KernelError, match=r"nothing wrote: .* argument `x`"):
+        tile.emulate(kernels.scale, 1, (x, out, 256), uninitialized=["x"], BLOCK=256)
+    tile.emulate(kernels.scale, 1, (x, out, 256), uninitialized=["out"], BLOCK=256)
+
+
+def test_what_cannot_run_is_refused(kernels: Any) -> None:
+    x = np.zeros(4, np.float32)
+    with pytest.raises(KernelError, match="nothing ran on the emulated gfx942"):
+        tile.emulate(kernels.scale, (0,), (x, x, 4), BLOCK=256)
+    with pytest.raises(KernelError, match="uninitialized: kernel `scale` has no parameter `y`"):
+        tile.emulate(kernels.scale, 1, (x, x, 4), uninitialized=["y"], BLOCK=256)
+    with pytest.raises(KernelError, match="expected a target among"):
+        tile.emulate(kernels.scale, 1, (x, x, 4), target="gfx1", BLOCK=256)
+    with pytest.raises(KernelError, match='findings: expected "error", "warn" or "report"'):
+        tile.emulate(kernels.scale, 1, (x, x, 4), findings="ignore", BLOCK=256)  # pyright: ignore[reportArgumentType]
+
+
+# --- the command line ----------------------------------------------------------------------------
+
+
+def _command(file: Path, kernel: str, *more: str) -> list[str]:
+    return [
+        *("emulate", f"{file}:{kernel}", "--grid", "4", "--arg", "x=f32[1000]:randn"),
+        *("--arg", "out=fp32[1000]:empty", "--arg", "n=1000", "--constexpr", "BLOCK=256", *more),
+    ]
+
+
+def test_the_command_prints_the_report(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(_command(file, "scale", "--target", "sm_80")) == 0
+    out = capsys.readouterr().out
+    assert "scale on sm_80 (lazy): 4 x 1 x 1 programs of 128 threads" in out
+    assert "no findings" in out
+
+
+def test_the_command_prints_json(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(_command(file, "scale", "--json", "--mode", "eager")) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert (report["chip"], report["mode"], report["findings"]) == ("gfx942", "eager", [])
+
+
+def test_the_command_fails_where_there_are_findings(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(_command(file, "ragged")) == 1
+    printed = capsys.readouterr()
+    assert "out-of-bounds access" in printed.out
+    assert "^^^^" in printed.out
+    assert printed.err == "KernelError: 1 findings\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "value"),
+    [
+        ("n=1000", "n", 1000),
+        ("eps = 1e-5", "eps", 1e-5),
+        ("flag=True", "flag", True),
+        ("x=fp32[4]:arange", "x", np.arange(4, dtype=np.float32)),
+        ("x=i1[2]:ones", "x", np.ones(2, np.bool_)),
+        ("x=f64[2,3]:-2.5", "x", np.full((2, 3), -2.5)),
+        ("x=u8[2x2]", "x", np.zeros((2, 2), np.uint8)),
+        ("x=fp32[]:ones", "x", np.ones((), np.float32)),
+    ],
+)
+def test_arguments_are_made_of_text(text: str, name: str, value: Any) -> None:
+    found_name, found, empty = argument(text)
+    assert (found_name, empty) == (name, False)
+    np.testing.assert_array_equal(found, value)
+    assert np.asarray(found).dtype == np.asarray(value).dtype
+
+
+def test_random_arguments_are_the_same_each_time() -> None:
+    first, second = argument("x=fp16[100]:randn")[1], argument("x=fp16[100]:randn")[1]
+    np.testing.assert_array_equal(first, second)
+    drawn: Any = argument("i=i32[100]:randint(-2,3)")[1]
+    assert (drawn.min(), drawn.max()) == (-2, 2)
+    assert argument("out=fp32[4]:empty")[2]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("n", "--arg: expected NAME=VALUE, found 'n'"),
+        ("n=", "--arg: expected NAME=VALUE, found 'n='"),
+        ("n=many", "--arg: expected a number or TYPE[SHAPE]:FILL for `n`, found 'many'"),
+        ("x=fp31[4]", "--arg: expected an element type among i1, i8"),
+        ("x=fp32[4]:some", "--arg: expected a filling among zeros, empty, ones, arange"),
+        ("x=i32[4]:randint(3,3)", "--arg: expected a filling among"),
+    ],
+)
+def test_arguments_that_are_not_understood_are_refused(text: str, message: str) -> None:
+    with pytest.raises(KernelError) as raised:
+        argument(text)
+    assert raised.value.message.startswith(message)
