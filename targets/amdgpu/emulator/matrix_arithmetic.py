@@ -222,7 +222,8 @@ def _parts(format_: Format, bits: Bits, kind: Any) -> tuple[NDArray[Any], NDArra
 def _table(format_: Format) -> tuple[NDArray[np.float64], NDArray[np.int16]]:
     """Return value and exponent of every pattern of bits."""
     every = np.arange(1 << format_.bits).astype(f"u{format_.bits // 8}")
-    values = format_.decode(every)
+    with np.errstate(invalid="ignore"):  # signaling NaNs
+        values = format_.decode(every)
     return values, _exponents(values, format_)
 
 

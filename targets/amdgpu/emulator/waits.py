@@ -166,6 +166,8 @@ class Waits:
             queues["vs"] = queues["vm"]
         self._queues = queues
         self._operations: list[Operation] = []
+        self._ready: list[tuple[Operation, Mask]] = []
+        """What a wait has just completed."""
         self._issued = 0
 
     # --- issue -----------------------------------------------------------------------------------
@@ -269,7 +271,7 @@ class Waits:
         pending = self._queues[queue]
         if pending:
             pending.wait(self._machine.active, keep)
-            self._forget()
+            self._act()
 
     def wait_all(self) -> None:
         """Let everything of the current group complete."""
@@ -281,18 +283,27 @@ class Waits:
         for pending in self._queues.values():
             if pending:
                 pending.wait(mask, 0)
-        self._forget()
+        self._act()
 
     def _complete(self, operation: Operation, rows: Mask) -> None:
         """Note that one queue has completed some rows."""
         operation.left[rows] -= 1
         done = rows & (operation.left <= 0)
         if done.any():
-            operation.act(done, self._machine.waves)
+            self._ready.append((operation, done))
             operation.waiting &= ~done
 
-    def _forget(self) -> None:
-        """Drop what is complete, and learn which registers are outstanding."""
+    def _act(self) -> None:
+        """Let what has become complete take effect, and learn which registers are outstanding.
+
+        Loads read before stores write: waves that go in step wait at the same time, and one's load
+        must not see another's store because of that. (Its own it has seen to: `order`.)
+        """
+        for operation, _ in self._ready:
+            operation.take()
+        for operation, rows in self._ready:
+            operation.act(rows, self._machine.waves)
+        self._ready = []
         self._operations = [one for one in self._operations if one.waiting.any()]
         outstanding = 0
         for operation in self._operations:
