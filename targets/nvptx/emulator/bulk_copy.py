@@ -1,9 +1,10 @@
 """What TMA's copies have in common: bytes on their way to shared memory, or out of it.
 
-Into shared memory a copy reports to an mbarrier: the bytes arrive, and are counted there, at once
-in EAGER mode and in LAZY mode when somebody waits for that mbarrier. Out of shared memory copies
-are gathered in *bulk groups* by thread: shared memory counts as being read until `wait_group.read`,
-global memory is written by `wait_group` (in LAZY mode no earlier, or at the kernel's end).
+Into shared memory a copy reports to an mbarrier: the bytes arrive, and are counted there, when
+somebody waits for that mbarrier; they are read from global memory then (LAZY) or at the issue
+(EAGER). Out of shared memory copies are gathered in *bulk groups* by thread: shared memory counts
+as being read until `wait_group.read`; global memory is written by `wait_group` or at the kernel's
+end (LAZY), or at the issue (EAGER).
 
 Everything is done in pieces of 16 bytes of shared memory, each with a thread on whose behalf it is
 moved: the one that issued the copy, or (multicast) one of the other block.

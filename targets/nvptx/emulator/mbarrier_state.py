@@ -5,8 +5,9 @@ kept here, under (block, offset). A phase ends when as many arrivals as it expec
 bytes that it expects have arrived. What the arriving warps did before is released to those that see
 the phase end.
 
-Asynchronous operations that report to an mbarrier (`later`) take effect at once in EAGER mode; in
-LAZY mode when somebody first asks whether the phase is over and it would not be without them.
+Asynchronous operations that report to an mbarrier (`later`) take effect when somebody first asks
+whether the phase is over and it would not be without them: until then, nothing may touch what they
+write. (In EAGER mode they have read their source by then.)
 
 Using an offset where there is no mbarrier, or using one wrongly, is a finding; a wait there is
 over.
@@ -25,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tiledsl.targets.gpu.emulator.clocks import Clock
-from tiledsl.targets.gpu.emulator.cohort import Access, Lanes, Mask, Mode
+from tiledsl.targets.gpu.emulator.cohort import Access, Lanes, Mask
 from tiledsl.targets.gpu.emulator.findings import Kind
 from tiledsl.targets.gpu.emulator.program import Instruction
 from tiledsl.targets.gpu.emulator.shared_memory import Granules
@@ -277,14 +278,10 @@ class Mbarriers:
     # --- operations that report to them ----------------------------------------------------------
 
     def later(self, use: Use, act: Later) -> None:
-        """Let an operation take effect: at once, or in LAZY mode when it is waited for.
+        """Let an operation take effect when it is waited for.
 
         `act` is called with rows of `use`, once for each.
         """
-        rows = np.arange(len(use.lanes))
-        if self._machine.cohort.mode is Mode.EAGER:
-            act(rows)
-            return
         for key, some in use.by_key():
             self._deferred[key].append(_Deferred(use, act, some))
 

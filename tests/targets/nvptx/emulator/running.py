@@ -7,7 +7,7 @@ of `%p`, `%h`, `%r`, `%d`, `%f`, `%g` (pred, b16, b32, b64, f32, f64), and finds
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,16 +71,20 @@ def run(
     shared: int = 0,
     mode: Mode = Mode.EAGER,
     text: str | None = None,
+    describe: Callable[[list[int]], None] | None = None,
 ) -> Outcome:
-    """Execute a body once for copies of the arrays; see the module's docstring."""
+    """Execute a body once for copies of the arrays; see the module's docstring.
+
+    `describe` is told the arrays' addresses before their contents are copied.
+    """
     memory = GlobalMemory()
-    addresses: list[int] = []
-    for array in arrays:
-        address = memory.allocate(array.nbytes, written=True)
+    addresses = [memory.allocate(array.nbytes, written=True) for array in arrays]
+    if describe is not None:
+        describe(addresses)
+    for array, address in zip(arrays, addresses, strict=True):
         memory.bytes_at(address, array.nbytes)[:] = (
             np.ascontiguousarray(array).view(np.uint8).ravel()
         )
-        addresses.append(address)
     program = load(text or kernel(body, len(arrays), chip=chip, shared=shared), "k", chip, memory)
     programs = np.zeros((blocks, 3), np.int64)
     programs[:, 0] = np.arange(blocks)
