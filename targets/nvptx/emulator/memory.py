@@ -277,6 +277,12 @@ def _nothing(instruction: Parsed, context: Context) -> Step:
     return lambda machine: None
 
 
+def _policy(instruction: Parsed, context: Context) -> Step:
+    """Decode createpolicy, whose result only says how to cache."""
+    write = context.write(instruction.operands[0], "b64")
+    return lambda machine: write(machine, np.zeros(machine.threads, np.uint64))
+
+
 TABLE: Table = {
     "ld": Opcode(_load, InstructionClass.GLOBAL),
     "ldu": Opcode(_load, InstructionClass.GLOBAL),
@@ -291,4 +297,5 @@ TABLE: Table = {
     "prefetchu": Opcode(_nothing, InstructionClass.GLOBAL),
     "applypriority": Opcode(_nothing, InstructionClass.GLOBAL),
     "discard": Opcode(_nothing, InstructionClass.GLOBAL),
+    "createpolicy": Opcode(_policy, InstructionClass.MOVE),
 }
