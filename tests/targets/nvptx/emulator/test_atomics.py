@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -96,7 +97,7 @@ def test_16_bit_compare_and_swap() -> None:
     ],
 )
 def test_sums_of_floats_are_rounded_in_the_order_of_lanes(
-    name: str, kind: type, register: str, load: str
+    name: str, kind: Any, register: str, load: str
 ) -> None:
     values = np.random.default_rng(2).normal(size=32).astype(kind)
     size = values.dtype.itemsize
