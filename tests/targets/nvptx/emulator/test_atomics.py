@@ -62,7 +62,8 @@ def test_lanes_that_meet_act_one_after_the_other(name: str, space: str) -> None:
     outcome = run(
         body, start, place, value, np.zeros(64, np.uint32), threads=64, shared=64, chip="sm_90a"
     )
-    wanted, held = start.tolist(), []
+    wanted: list[int] = start.tolist()
+    held: list[int] = []
     for at, operand in zip(place.tolist(), value.tolist(), strict=True):
         held.append(wanted[at])
         wanted[at] = _OPERATIONS[name](wanted[at], operand) % (1 << 32)
