@@ -234,7 +234,7 @@ def _on_lds(found: Operation, returns: bool, compare_first: bool = False) -> Ent
         def step(machine: Machine) -> None:
             lanes = active(machine)
             offset = lds_offset(machine, lanes, base, constant)
-            time = note_access(machine, instruction, offset, lanes, found.size)
+            time = note_access(machine, instruction, offset, lanes, found.size, write=True)
             value = _bits(get_words(machine, lanes, value_at, each))
             compare = _bits(get_words(machine, lanes, compare_at, each))
             access = Access(machine.cohort, instruction, lanes.threads)

@@ -56,12 +56,18 @@ def lds_offset(machine: Machine, lanes: Lanes, register: int, offset: int) -> Of
 
 
 def note_access(
-    machine: Machine, instruction: Instruction, offset: Offsets, lanes: Lanes, width: int
+    machine: Machine,
+    instruction: Instruction,
+    offset: Offsets,
+    lanes: Lanes,
+    width: int,
+    *,
+    write: bool,
 ) -> NDArray[np.uint32]:
     """Count an access to LDS and begin a time for it; returns all waves' times."""
     counters = machine.cohort.counters
     if counters is not None:
-        counters.shared_access(instruction.index, offset, width, lanes.threads)
+        counters.shared_access(instruction.index, offset, width, lanes.threads, write=write)
     return machine.memory.clocks.advance(np.flatnonzero(machine.active))
 
 
@@ -77,7 +83,7 @@ def _load(item: Item, parsed: Parsed, context: Context) -> Step:
     def step(machine: Machine) -> None:
         lanes = active(machine)
         offset = lds_offset(machine, lanes, base, constant)
-        time = note_access(machine, instruction, offset, lanes, item.width)
+        time = note_access(machine, instruction, offset, lanes, item.width, write=False)
         access = Access(machine.cohort, instruction, lanes.threads)
         words = _read(machine, access, offset, item)
 
@@ -108,7 +114,7 @@ def _store(item: Item, parsed: Parsed, context: Context) -> Step:
     def step(machine: Machine) -> None:
         lanes = active(machine)
         offset = lds_offset(machine, lanes, base, constant)
-        time = note_access(machine, instruction, offset, lanes, item.width)
+        time = note_access(machine, instruction, offset, lanes, item.width, write=True)
         access = Access(machine.cohort, instruction, lanes.threads)
         _write(machine, access, offset, stored(machine, lanes, register, item), item)
         issue_done(machine, instruction, time)
@@ -157,7 +163,7 @@ def _load_two(words: int, far: bool, parsed: Parsed, context: Context) -> Step:
         time = np.zeros(0, np.uint32)
         for place in places:
             offset = lds_offset(machine, lanes, base, place)
-            time = note_access(machine, instruction, offset, lanes, item.width)
+            time = note_access(machine, instruction, offset, lanes, item.width, write=False)
             found.append(_read(machine, access, offset, item))
         values = np.concatenate(found, axis=1)
 
@@ -183,7 +189,7 @@ def _store_two(words: int, far: bool, parsed: Parsed, context: Context) -> Step:
         time = np.zeros(0, np.uint32)
         for place, register in zip(places, data, strict=True):
             offset = lds_offset(machine, lanes, base, place)
-            time = note_access(machine, instruction, offset, lanes, item.width)
+            time = note_access(machine, instruction, offset, lanes, item.width, write=True)
             _write(machine, access, offset, get_words(machine, lanes, register, words), item)
         issue_done(machine, instruction, time - np.uint32(1))
 

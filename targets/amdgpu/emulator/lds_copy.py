@@ -64,7 +64,7 @@ def copy(space: Space, width: str, parsed: Parsed, context: Context) -> Step:
         counters, memory = machine.cohort.counters, machine.memory
         if counters is not None:
             space.count(machine, instruction.index, address, lanes, item.width)
-            counters.shared_access(instruction.index, offset, bytes_, lanes.threads)
+            counters.shared_access(instruction.index, offset, bytes_, lanes.threads, write=True)
         reach = space.reaches(machine, address, lanes, item.width)
         memory.waits.order(reach, writes=False)
         access = Access(machine.cohort, instruction, lanes.threads)

@@ -57,7 +57,7 @@ def _load(parsed: Parsed, context: Context) -> Step:
             )
             return
         offset = lds_offset(machine, lanes, base, constant)
-        time = note_access(machine, instruction, offset, lanes, _ITEM.width)
+        time = note_access(machine, instruction, offset, lanes, _ITEM.width, write=False)
         memory = machine.memory
         words = transposed(memory.shared.load(access, offset, 4, 2, min(memory.granule, 8)))
 

@@ -30,12 +30,15 @@ kernel:
 \t.amdhsa_kernel kernel
 \t\t.amdhsa_group_segment_fixed_size {lds}
 \t\t.amdhsa_private_segment_fixed_size {private}
-\t\t.amdhsa_user_sgpr_kernarg_segment_ptr 1
-\t\t.amdhsa_user_sgpr_count 2
+{user}
 \t\t.amdhsa_system_sgpr_workgroup_id_x 1
 {size}
 \t.end_amdhsa_kernel
 """
+
+
+_ARGUMENTS = "\t\t.amdhsa_user_sgpr_kernarg_segment_ptr 1\n\t\t.amdhsa_user_sgpr_count 2"
+_BUFFER = "\t\t.amdhsa_user_sgpr_private_segment_buffer 1\n\t\t.amdhsa_user_sgpr_count 4"
 
 
 @dataclass
@@ -60,6 +63,15 @@ class Result:
         return [one.kind for one in self.findings.all()]
 
 
+def pairs(first: int, *arrays: Array) -> dict[int, int]:
+    """Return scalar registers that hold the addresses of arrays, from an even number on."""
+    words: dict[int, int] = {}
+    for place, array in enumerate(arrays):
+        words[first + 2 * place] = array.ctypes.data & 0xFFFFFFFF
+        words[first + 2 * place + 1] = array.ctypes.data >> 32
+    return words
+
+
 class Fragment:
     """A kernel under construction: arrays in memory, registers, text."""
 
@@ -72,13 +84,27 @@ class Fragment:
         blocks: int = 1,
         lds: int = 0,
         private: int = 0,
+        scratch: bool = False,
         mode: Mode = Mode.LAZY,
     ) -> None:
+        """Decode a kernel.
+
+        Args:
+            code: Its instructions.
+            chip: What for.
+            threads: A workgroup's; one wave's by default.
+            blocks: Workgroups.
+            lds: Bytes of LDS.
+            private: Bytes of private memory a lane.
+            scratch: Ask for a descriptor of private memory in s[0:3], and not for arguments.
+            mode: When asynchronous operations take effect.
+        """
         found = CHIPS[chip]
         self.memory = GlobalMemory()
         lines = "\n".join(f"\t{line.strip()}" for line in code.strip().splitlines())
         size = f"\t\t.amdhsa_wavefront_size32 {int(found.wave_size == 32)}"
-        text = _TEXT.format(code=lines, lds=lds, private=private, size=size)
+        user = _BUFFER if scratch else _ARGUMENTS
+        text = _TEXT.format(code=lines, lds=lds, private=private, size=size, user=user)
         self.program = load(text, "kernel", chip, self.memory)
         self.threads = threads or found.wave_size
         self.blocks, self.mode = blocks, mode
@@ -108,7 +134,8 @@ class Fragment:
         cohort.counters = counters
         machine = self.program.machine(cohort)
         for register, values in (vectors or {}).items():
-            machine.vgpr[register][:] = np.ascontiguousarray(values).view(np.uint32)
+            words = values if values.dtype.itemsize == 4 else values.astype(np.uint32)
+            machine.vgpr[register][:] = np.ascontiguousarray(words).view(np.uint32)
         for register, value in (scalars or {}).items():
             machine.s_u32[register][:] = value
         machine.run()

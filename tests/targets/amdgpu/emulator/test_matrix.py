@@ -166,7 +166,7 @@ _WMMA: list[tuple[str, str, int, Any, Any]] = [
 
 
 def _wmma_fragments(chip: str, k: int, kind: Any) -> tuple[Where, Where]:
-    if chip < "gfx12":
+    if chip in ("gfx1100", "gfx1151"):
         return layout.wmma_operand_gfx11(k), layout.wmma_accumulator_gfx11()
     bits = 8 * np.dtype(kind).itemsize
     return layout.wmma_operand_gfx12(k, bits), layout.wmma_accumulator_gfx12()

@@ -28,8 +28,7 @@ def _split(value: float, name: str) -> tuple[float, int]:
     """Return significand and exponent, subnormal significands below 1, zero's exponent -126."""
     if value == 0:
         return 0.0, -126
-    significand, exponent = math.frexp(value)
-    exponent = max(exponent - 1, _LEAST[name])
+    exponent = max(math.frexp(value)[1] - 1, _LEAST[name])
     return math.ldexp(value, -exponent), exponent
 
 
