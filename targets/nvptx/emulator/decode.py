@@ -121,7 +121,7 @@ def opcode(instruction: Parsed) -> Opcode:
         CompilerBug: No family has it.
     """
     words = instruction.opcode.split(".")
-    found = _TABLE.get(f"{words[0]}.{words[-1]}")
+    found = _TABLE.get(instruction.opcode) or _TABLE.get(f"{words[0]}.{words[-1]}")
     for count in range(len(words), 0, -1):
         found = found or _TABLE.get(".".join(words[:count]))
     if found is None:

@@ -1,8 +1,8 @@
 """What a family of instructions is made of: opcodes, their modifiers, and ends of blocks.
 
 A family is a module with a `TABLE` from opcodes to `Opcode`s. `decode` looks an instruction such as
-`add.rn.ftz.f32` up under its stem and last modifier (`add.f32`), then under each of its prefixes,
-the longest first (`add.rn.ftz`, `add.rn`, `add`). The `Opcode`'s decoder returns a `Step`, or an
+`add.rn.ftz.f32` up as it is, then under its stem and last modifier (`add.f32`), then under each of
+its prefixes, the longest first (`add.rn.ftz`, `add.rn`, `add`). The `Opcode`'s decoder returns a `Step`, or an
 `Ending` where control may go elsewhere or a group may have to wait.
 
 A decoder takes every modifier that it understands from an `Options` and calls `done`: what is left
