@@ -272,9 +272,17 @@ def __getattr__(name: str) -> Any:
     elif name in _LAZY:
         found = getattr(import_module(f"tiledsl.language.{_LAZY[name]}"), name)
     else:
-        raise AttributeError(f"module `tiledsl` has no attribute `{name}`")
+        raise AttributeError(f"module `tiledsl` has no attribute `{name}`{_nearest(name)}")
     globals()[name] = found
     return found
+
+
+def _nearest(name: str) -> str:
+    """Return the words that ask whether another name was meant."""
+    from difflib import get_close_matches
+
+    close = get_close_matches(name, __all__, n=1, cutoff=0.8)
+    return f": did you mean `{close[0]}`?" if close else ""
 
 
 def __dir__() -> list[str]:

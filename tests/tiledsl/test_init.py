@@ -51,6 +51,8 @@ def test_functions_stay_functions_though_modules_share_their_names() -> None:
 def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match=r"^module `tiledsl` has no attribute `lode`$"):
         tile.lode  # noqa: B018  # pyright: ignore
+    with pytest.raises(AttributeError, match=r"`sqroot`: did you mean `sqrt`\?$"):
+        tile.sqroot  # noqa: B018  # pyright: ignore
 
 
 def test_importing_does_not_import_mlir() -> None:

@@ -15,7 +15,7 @@ from tiledsl.specialize import parse_signature
 from tiledsl.targets.target import Options
 from tiledsl.trace import trace
 
-HEAD = "import tiledsl as tile\n"
+HEAD = "import math, numpy as np, tiledsl as tile\n"
 
 
 def kernel_of(source: str, name: str = "kernel") -> Any:
@@ -467,7 +467,21 @@ def test_static_assertions_and_conditions() -> None:
          "x ** y of positive floats is tile.exp2(y * tile.log2(x))"),
         ("n + 2**40", "expected a number that fits int32 (-2147483648 to 2147483647), found "
          "1099511627776", "n + 2**40", "convert the other operand first, as x.to(tile.int64)"),
-        ("n.shapes", "expected an attribute of int32 scalar, found `shapes`", "n.shapes", None),
+        ("n.shapes", "expected an attribute of int32 scalar, found `shapes`", "n.shapes",
+         "did you mean `shape`?"),
+        ("n(3)", "expected a function, found int32 scalar", "n(3)", "`*` multiplies tiles"),
+        ("math.sqrt(n)", "expected a function of tiles, found `math.sqrt` called with int32 scalar",
+         "math.sqrt(n)", "use tile.sqrt"),
+        ("np.sqrt(n)", "expected a function of tiles, found `numpy.sqrt` called with int32 scalar",
+         "np.sqrt(n)", "use tile.sqrt"),
+        ("np.stack([n, n])", "expected a function of tiles, found `numpy.stack` called with int32 "
+         "scalar", "np.stack([n, n])", "use tile.join(a, b)"),
+        ("round(n)", "expected a number known at compile time, found run-time int32", "round(n)",
+         "use tile.rint(x)"),
+        ("np.float16(n)", "expected a function of tiles, found `numpy.float16` called with int32 "
+         "scalar", "np.float16(n)", "use x.to(tile.float16)"),
+        ("list(map(np.cbrt, [n]))", "expected a function of tiles, found `numpy.cbrt` called with "
+         "int32 scalar", "list(map(np.cbrt, [n]))", None),
         ("int(n)", "expected a number known at compile time, found run-time int32", "int(n)",
          "a conversion at run time is x.to(tile.int32)"),
         ("[1, 2][n]", "expected an integer known at compile time, found run-time int32",
@@ -552,7 +566,7 @@ def test_parameters_may_be_positional_only() -> None:
 
 def test_a_function_that_the_package_lacks_is_the_authors_mistake() -> None:
     assert failure("def kernel(x, n): tile.store(x, tile.zeroes(4))") == (
-        "AttributeError: module `tiledsl` has no attribute `zeroes`\n"
+        "AttributeError: module `tiledsl` has no attribute `zeroes`: did you mean `zeros`?\n"
         "   --> kernel.py:2:33\n"
         "    |\n"
         "  2 | def kernel(x, n): tile.store(x, tile.zeroes(4))\n"

@@ -21,7 +21,7 @@ from tiledsl.control_flow.function import is_rewritten, rewritten
 from tiledsl.control_flow.source import find
 from tiledsl.dialects.diagnostics import KernelError
 from tiledsl.dtypes import constexpr, unwrap
-from tiledsl.language import casts
+from tiledsl.language import casts, misuse
 from tiledsl.language.positions import is_library_file
 from tiledsl.language.ranges import python_range
 from tiledsl.language.value import Value, describe
@@ -30,6 +30,12 @@ from tiledsl.language.value import Value, describe
 def call(function: Any, /, *args: Any, **kwargs: Any) -> Any:
     """Call `function` as a kernel does."""
     kind = _kind(function)
+    if kind is Value:
+        raise KernelError(
+            f"expected a function, found {describe(function)}", hint="`*` multiplies tiles"
+        )
+    if misuse.is_foreign(function) and (given := _first_value((*args, *kwargs.values()))):
+        raise misuse.wrong_function(function, describe(given[0]))
     if kind is FunctionType:
         return prepared(function, args, kwargs)
     if kind is MethodType and type(function.__func__) is FunctionType:
@@ -53,6 +59,16 @@ BuiltinType = type(len)
 
 def _kind(value: object) -> type[Any]:
     return type(value)
+
+
+def _first_value(arguments: Sequence[object]) -> list[Value]:
+    """Return the first tile or scalar of run time, if any, also within a list or tuple."""
+    for argument in arguments:
+        listed = isinstance(argument, list | tuple)
+        for item in cast("Sequence[object]", argument if listed else (argument,)):
+            if isinstance(item, Value):
+                return [item]
+    return []
 
 
 def prepared(function: FunctionType, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:

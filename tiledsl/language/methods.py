@@ -27,6 +27,9 @@ METHODS = {
 }
 """By the module of `tiledsl.language` that they stand in."""
 
+ATTRIBUTES = ("T", "cast", "dtype", "ndim", "numel", "shape", "to", "type")
+"""What a value has of its own."""
+
 _MODULE_OF = {name: module for module, names in METHODS.items() for name in names}
 
 
@@ -36,3 +39,8 @@ def find(value: object, name: str) -> Callable[..., Any] | None:
     if module is None:
         return None
     return partial(getattr(import_module(f"tiledsl.language.{module}"), name), value)
+
+
+def names() -> tuple[str, ...]:
+    """Return every attribute that a value has."""
+    return (*ATTRIBUTES, *_MODULE_OF)

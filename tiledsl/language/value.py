@@ -99,7 +99,6 @@ class Value:
     """
 
     __slots__ = ("_handle", "dtype", "region", "shape", "weak")
-    __array_ufunc__ = None  # NumPy's scalars leave their operators to ours
     __hash__ = object.__hash__
 
     def __init__(
@@ -204,8 +203,15 @@ class Value:
             hint="a conversion at run time is x.to(tile.float32)",
         )
 
+    def __round__(self, digits: object = None) -> NoReturn:
+        raise KernelError(
+            f"expected a number known at compile time, found run-time {self.type}",
+            hint="use tile.rint(x)",
+        )
+
     def __iter__(self) -> NoReturn:
-        raise KernelError(f"expected something to iterate over, found {describe(self)}")
+        hint = "tile.sum(x) and the like combine the elements" if self.shape else None
+        raise KernelError(f"expected something to iterate over, found {describe(self)}", hint=hint)
 
     def __contains__(self, item: object) -> NoReturn:
         raise KernelError("expected a list or another Python container, found a run-time value")
@@ -221,6 +227,9 @@ class Value:
             hint="tile.where(condition, new, old) makes a changed tile",
         )
 
+    def __delitem__(self, key: object) -> NoReturn:
+        raise KernelError("expected no deletion of elements: tiles are values of one shape")
+
     def __getitem__(self, key: object) -> Value:
         from tiledsl.language import indexing  # it needs this module
 
@@ -229,12 +238,31 @@ class Value:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        from tiledsl.language import methods  # they need this module
+        from tiledsl.language import methods, misuse  # they need this module
 
         method = methods.find(self, name)
         if method is None:
-            raise KernelError(f"expected an attribute of {describe(self)}, found `{name}`")
+            raise misuse.missing_attribute(name, describe(self), methods.names())
         return method
+
+    # --- what NumPy asks ------------------------------------------------------------------------
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Operand, **options: Any) -> Any:
+        """Take the operators of NumPy's scalars; reject its functions."""
+        from tiledsl.language import misuse
+
+        operator = misuse.operator_of(ufunc, _elementwise())
+        if operator is None or method != "__call__" or options:
+            raise misuse.wrong_function(ufunc, describe(self))
+        return operator(*map(misuse.scalar_of, inputs))
+
+    def __array_function__(self, function: Any, *_: object) -> NoReturn:
+        from tiledsl.language import misuse
+
+        raise misuse.wrong_function(function, describe(self))
+
+    def __array__(self, *_: object, **options: object) -> NoReturn:
+        raise KernelError(f"expected values known at compile time, found {describe(self)}")
 
     # --- operators ------------------------------------------------------------------------------
 
