@@ -127,11 +127,11 @@ def test_two_halves_of_a_warp_exchange_apart() -> None:
     assert outcome.arrays[1].tolist() == [int(value[i ^ (1 if i < 16 else 2)]) for i in range(32)]
 
 
-@pytest.mark.parametrize(
-    ("mode", "expected"),
-    [("all", lambda bits: bits == [True] * 32), ("any", any),
-     ("uni", lambda bits: len(set(bits)) == 1)],
-)  # fmt: skip
+def _alike(bits: list[bool]) -> bool:
+    return len(set(bits)) == 1
+
+
+@pytest.mark.parametrize(("mode", "expected"), [("all", all), ("any", any), ("uni", _alike)])
 @pytest.mark.parametrize("limit", [0, 5, 32])
 def test_votes(mode: str, expected: Any, limit: int) -> None:
     outcome = run(
@@ -174,14 +174,14 @@ def test_matches() -> None:
     assert found[64:].tolist() == [0xFFFFFFFF] * 32
 
 
-_FUNCTIONS: dict[str, Any] = {
-    "add.u32": lambda v: int(v.sum(dtype=np.uint64)) & 0xFFFFFFFF,
-    "min.u32": lambda v: int(v.min()),
-    "max.s32": lambda v: int(v.view(np.int32).max()) & 0xFFFFFFFF,
-    "min.s32": lambda v: int(v.view(np.int32).min()) & 0xFFFFFFFF,
-    "and.b32": lambda v: int(np.bitwise_and.reduce(v)),
-    "or.b32": lambda v: int(np.bitwise_or.reduce(v)),
-    "xor.b32": lambda v: int(np.bitwise_xor.reduce(v)),
+_FUNCTIONS: dict[str, tuple[Any, Any]] = {
+    "add.u32": (np.add, np.uint32),
+    "min.u32": (np.minimum, np.uint32),
+    "max.s32": (np.maximum, np.int32),
+    "min.s32": (np.minimum, np.int32),
+    "and.b32": (np.bitwise_and, np.uint32),
+    "or.b32": (np.bitwise_or, np.uint32),
+    "xor.b32": (np.bitwise_xor, np.uint32),
 }
 
 
@@ -195,7 +195,10 @@ def test_reductions(operation: str, mask: int) -> None:
         f"redux.sync.{operation} %r2, %r1, {mask}; E: {_STORE}",
         value, np.zeros(32, np.uint32),
     )  # fmt: skip
-    expected = _FUNCTIONS[operation](value[:16] if low else value)
+    function, kind = _FUNCTIONS[operation]
+    expected = (
+        int(function.reduce((value[:16] if low else value).view(kind), dtype=kind)) & 0xFFFFFFFF
+    )
     assert set(outcome.arrays[1][: 16 if low else 32].tolist()) == {expected}
 
 
