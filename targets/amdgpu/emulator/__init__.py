@@ -1,8 +1,8 @@
 """Execute AMDGPU assembly on the CPU: decode a text once, run cohorts of workgroups with NumPy.
 
-`load` makes a `Program` (see `targets.gpu.emulator.launch`) of what LLVM printed. The parts, in order
-of imports: `text` reads, `decode` makes basic blocks of what the families' tables say, `operands`
-reads and writes registers, `machine` holds them; the families are a module each.
+`load` makes a `Program` (see `targets.gpu.emulator.launch`) of what LLVM printed. The parts, in
+order of imports: `text` reads, `decode` makes basic blocks of what the families' tables say,
+`operands` reads and writes registers, `machine` holds them; the families are a module each.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from tiledsl.dialects.diagnostics import CompilerBug
 from tiledsl.targets.amdgpu.chips import chip as find_chip
 from tiledsl.targets.amdgpu.emulator.decode import Code, Context, Launch, decode_blocks
 from tiledsl.targets.amdgpu.emulator.machine import Machine
+from tiledsl.targets.amdgpu.emulator.memory_units import granule
 from tiledsl.targets.amdgpu.emulator.text import Module, Parsed, parse_module
 from tiledsl.targets.gpu.emulator.cohort import Cohort
-from tiledsl.targets.gpu.emulator.counters import Rules
+from tiledsl.targets.gpu.emulator.counters import CDNA_READ_16, Rules
 from tiledsl.targets.gpu.emulator.memory import GlobalMemory
 from tiledsl.targets.gpu.emulator.program import BasicBlock, Instruction, InstructionClass
 
@@ -46,9 +47,12 @@ class Program:
 
     @property
     def rules(self) -> Rules:
-        """How the chip's memory costs are counted: cache lines' sectors of 64 bytes, 32 LDS banks."""
-        wide = self.code.chip.name == "gfx950"
-        return Rules(sector_bytes=64, banks=64 if wide else 32, phase_bytes=256 if wide else 128)
+        """How the chip's memory costs are counted."""
+        if self.code.chip.matrix == "wmma":
+            return Rules(sector_bytes=128)
+        if self.code.chip.name == "gfx950":
+            return Rules(sector_bytes=64, banks=64, phase_bytes=256)
+        return Rules(sector_bytes=64, read_16=CDNA_READ_16)
 
     @property
     def atomic(self) -> bool:
@@ -86,7 +90,7 @@ def load(text: str, entry: str, chip: str, memory: GlobalMemory) -> Program:
     context = Context(found, wave_size, mode, varies, _place_data(module, memory))
     blocks, instructions, parsed = decode_blocks(module, entry, context)
     code = Code(
-        found, wave_size, mode, values.get("group_segment_fixed_size", 0),
+        found, wave_size, mode, values.get("group_segment_fixed_size", 0), granule(parsed),
         values.get("private_segment_fixed_size", 0), _launch(values, context.generation),
         blocks, instructions, parsed,
     )  # fmt: skip
@@ -97,7 +101,7 @@ _MODE_WRITERS = ("s_setreg_b32", "s_setreg_imm32_b32", "s_round_mode", "s_denorm
 
 
 def _integers(values: dict[str, str]) -> dict[str, int]:
-    """Return those values of a descriptor that are numbers (registers' counts may be expressions)."""
+    """Return those values of a descriptor that are numbers; counts of registers may not be."""
     return {name: int(value, 0) for name, value in values.items() if value[:1].isdigit()}
 
 
@@ -116,7 +120,7 @@ _USER_REGISTERS = (
     ("kernarg_segment_ptr", 2), ("dispatch_id", 2), ("flat_scratch_init", 2),
     ("private_segment_size", 1),
 )  # fmt: skip
-"""What a kernel may ask for in scalar registers from s0 on, in this order, and how many each takes."""
+"""What a kernel may ask for in scalar registers from s0 on, in this order: name and how many."""
 
 
 def _launch(values: dict[str, int], generation: int) -> Launch:
@@ -151,7 +155,7 @@ def _launch(values: dict[str, int], generation: int) -> Launch:
 
 
 def _place_data(module: Module, memory: GlobalMemory) -> dict[str, int]:
-    """Allocate the module's data, and a table of their addresses for code that looks them up there."""
+    """Allocate the module's data, and a table of their addresses for code that looks there."""
     symbols: dict[str, int] = {}
     for one in module.data:
         address = memory.allocate(len(one.content), written=True)

@@ -5,11 +5,11 @@ How to add a family of instructions: write a module with
     TABLE: dict[str, Entry] = {"v_not_b32": Entry(decode, InstructionClass.INTEGER), ...}
 
 and add the module to `_families`. A key is the mnemonic's stem (`_e32`, `_e64`, `_dpp`, `_e64_dpp`,
-`_sdwa` are off it); a key that ends with "_" stands for every stem that begins so, unless there is a
-longer one. `decode(parsed, context)` returns the `Step`; all that is known from the text (registers,
-constants, modifiers) is settled there. An instruction after which the group may be elsewhere or have
-to wait is an `Ending` instead: its decoder returns the block's `End`, and finds where control goes
-on without it in `context.following`.
+`_sdwa` are off it); a key that ends with "_" stands for every stem that begins so, unless there is
+a longer one. `decode(parsed, context)` returns the `Step`; all that is known from the text
+(registers, constants, modifiers) is settled there. An instruction after which the group may be
+elsewhere or have to wait is an `Ending` instead: its decoder returns the block's `End`, and finds
+where control goes on without it in `context.following`.
 
 Steps get a `machine.Machine`. Values of operands are read and written through `operands` (`reader`,
 `writer`, `scalar_reader`, `scalar_writer`), which know modifiers and masks. An instruction that is
@@ -90,6 +90,7 @@ class Code:
         wave_size: Lanes a wave.
         mode: What MODE starts with: rounding and denormals (`floats`).
         lds_bytes: LDS a workgroup.
+        lds_granule: The bytes that every access to LDS is a multiple of.
         private_bytes: Private memory a lane.
         launch: What the registers start with.
         blocks: The basic blocks, the entry first.
@@ -101,6 +102,7 @@ class Code:
     wave_size: int
     mode: int
     lds_bytes: int
+    lds_granule: int
     private_bytes: int
     launch: Launch
     blocks: Sequence[WaveBlock]
@@ -220,10 +222,9 @@ def _families() -> Table:
 
     merged: dict[str, Entry | Ending] = {}
     for module in (
-        scalar, scalar_memory, control,
-        vector_integer, vector_float, vector_convert, vector_compare, vector_lanes, packed, division,
-        dual, global_memory, flat, buffer, scratch, atomics, lds, lds_exchange, lds_transpose,
-        matrix, waits, barrier,
+        scalar, scalar_memory, control, vector_integer, vector_float, vector_convert,
+        vector_compare, vector_lanes, packed, division, dual, global_memory, flat, buffer, scratch,
+        atomics, lds, lds_exchange, lds_transpose, matrix, waits, barrier,
     ):  # fmt: skip
         table: Table = module.TABLE
         twice = merged.keys() & table.keys()

@@ -1,15 +1,16 @@
 """The three instructions of LLVM's division: v_div_scale, v_div_fmas and v_div_fixup.
 
 A quotient is refined by fused multiply-adds that would overflow or lose bits where exponents are
-extreme. `v_div_scale` scales numerator or denominator by a power of two where that is so, and says by
-VCC that the quotient is to be scaled back; `v_div_fmas` does the last step and scales back;
+extreme. `v_div_scale` scales numerator or denominator by a power of two where that is so, and says
+by VCC that the quotient is to be scaled back; `v_div_fmas` does the last step and scales back;
 `v_div_fixup` puts in zeros, infinities and NaNs.
 
-Source: the pseudo-code of AMD's RDNA manuals, chapter "Vector Instructions", case by case, but for what
-cannot be meant as it stands there. That 1 / denominator is subnormal is tested in the format of the
-operands; where the quotient is subnormal too, the denominator is scaled down (up, it would overflow);
-`v_div_fmas` scales back by as much as `v_div_scale` scaled, in the direction that the estimate of the
-quotient shows; a quotient that came out NaN from an overflow on the way is infinite.
+Source: the pseudo-code of AMD's RDNA manuals, chapter "Vector Instructions", case by case, but for
+what cannot be meant as it stands there. That 1 / denominator is subnormal is tested in the format
+of the operands; where the quotient is subnormal too, the denominator is scaled down (up, it would
+overflow); `v_div_fmas` scales back by as much as `v_div_scale` scaled, in the direction that the
+estimate of the quotient shows; a quotient that came out NaN from an overflow on the way is
+infinite.
 """
 
 from __future__ import annotations

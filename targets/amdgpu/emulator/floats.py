@@ -1,11 +1,11 @@
-"""Float arithmetic as AMD's units do it: one rounding to nearest even, subnormals kept, IEEE minimum.
+"""Float arithmetic as AMD's units do it: one rounding to nearest even, subnormals kept.
 
 NumPy's own +, - and * round once and keep subnormal numbers, as the hardware does in the mode that
 kernels run in. Here is what NumPy has not: fused multiply-add with one rounding, minimum and
 maximum that tell the zeros apart, and the functions of the transcendental unit.
 
-Fused multiply-add goes by way of float64. Of float32 the product is exact there, and so only the sum
-rounds before the result does; that matters only where the float64 sum lies half way between two
+Fused multiply-add goes by way of float64. Of float32 the product is exact there, and so only the
+sum rounds before the result does; that matters only where the float64 sum lies half way between two
 float32 (or is tiny), and there the sum is rounded to odd first, which makes the two roundings one
 (`targets.gpu.emulator.fused`, which does float64's too).
 
@@ -20,12 +20,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tiledsl.targets.amdgpu.emulator.functions import Unary
 from tiledsl.targets.gpu.emulator.fused import sum_to_odd
 
 Array = NDArray[Any]
 
 _TIE, _TAIL = np.uint64(1 << 28), np.uint64((1 << 29) - 1)
-"""What the 29 bits of a float64 that a float32 lacks hold half way between two float32; all of them."""
+"""The 29 bits of a float64 that a float32 lacks: as they are half way between two; all of them."""
 _SMALLEST = np.finfo(np.float32).smallest_normal
 
 
@@ -90,8 +91,8 @@ def flush(value: Array) -> Array:
     return np.where(np.abs(value) < smallest, zero, value)
 
 
-def to_integer(low: int, high: int, dtype: Any) -> Any:
-    """Return what converts floats to integers by truncation, to the nearest in range; NaN gives 0."""
+def to_integer(low: int, high: int, dtype: Any) -> Unary:
+    """Return what truncates floats to integers, to the nearest in range; NaN gives 0."""
 
     def convert(value: Array) -> Array:
         wide = np.trunc(np.asarray(value, np.float64))
@@ -147,7 +148,7 @@ def scale(value: Array, power: Array) -> Array:
 # --- the transcendental unit ---------------------------------------------------------------------
 
 
-def _approximate(function: Any) -> Any:
+def _approximate(function: Unary) -> Unary:
     """Return a function of float32 as the unit computes it: subnormals are zero, in and out."""
 
     def evaluate(value: Array) -> Array:
@@ -156,7 +157,7 @@ def _approximate(function: Any) -> Any:
     return evaluate
 
 
-def _rounded(function: Any) -> Any:
+def _rounded(function: Unary) -> Unary:
     """Return a function of float16 or float64 by way of float64, rounded once."""
     return lambda value: function(wide(value)).astype(value.dtype)
 
@@ -169,12 +170,12 @@ def _inverse_root(value: Array) -> Array:
     return 1.0 / np.sqrt(value)
 
 
-def _turns(function: Any, far: float) -> Any:
+def _turns(function: Unary, far: float) -> Unary:
     """Return a function of an angle in turns, `far` where it is beyond 256 turns."""
 
     def evaluate(value: Array) -> Array:
         angle = value - np.rint(value)
-        result = function(2 * np.pi * angle)
+        result: Array = function(2 * np.pi * angle)
         # Exact where sine and cosine are.
         quarter = 4 * angle
         result = np.where(quarter == np.rint(quarter), np.rint(result), result)
@@ -183,7 +184,7 @@ def _turns(function: Any, far: float) -> Any:
     return evaluate
 
 
-FUNCTIONS: dict[str, Any] = {
+FUNCTIONS: dict[str, Unary] = {
     "exp": np.exp2,
     "log": np.log2,
     "rcp": _reciprocal,
@@ -195,6 +196,6 @@ FUNCTIONS: dict[str, Any] = {
 """The functions of the unit on float64; angles are in turns."""
 
 
-def unit_function(name: str, kind: str) -> Any:
+def unit_function(name: str, kind: str) -> Unary:
     """Return a function of the unit for "f16", "f32" or "f64"."""
     return (_approximate if kind == "f32" else _rounded)(FUNCTIONS[name])

@@ -11,8 +11,8 @@ read it as, in lists by number, so reading one costs an attribute and an index:
     machine.c_u32[4]       s4 as a column (waves, 1), which broadcasts over lanes; all types too
 
 VCC, EXEC, M0 and the trap registers are scalar registers under the numbers of `text`; SCC is
-`machine.scc`. EXEC is also kept as `lanes` (active lanes of active waves) with `lanes_full`; whoever
-writes EXEC calls `refresh`.
+`machine.scc`. EXEC is also kept as `lanes` (active lanes of active waves) with `lanes_full`;
+whoever writes EXEC calls `refresh`.
 
 Invariants: an instruction computes for all waves and lanes and masks only what it writes (with
 `lanes` for vector registers, `active` for scalar ones); waves that are in another group, or lanes
@@ -107,7 +107,8 @@ class Machine(Engine):
         self._all = self._exec.dtype.type(2**code.wave_size - 1)
         self.lanes: Mask = np.ones((waves, code.wave_size), np.bool_)
         self.lanes_full = True
-        self.memory = MemoryUnits(self)
+        this: Any = self  # pyright knows this module under two names
+        self.memory = MemoryUnits(this)
         self._placed: list[int] = []
         self._start()
 
@@ -174,7 +175,7 @@ class Machine(Engine):
         return address
 
     def _packet(self) -> bytes:
-        """Return the dispatch packet, as far as it says what the sizes of workgroup and grid are."""
+        """Return the dispatch packet, as far as it has the sizes of workgroup and grid."""
         threads, (x, y, z) = self.cohort.threads, self.cohort.grid
         return struct.pack("<HHHHHHIII", 0, 0, threads, 1, 1, 0, x * threads, y, z).ljust(64, b"\0")
 
@@ -207,7 +208,7 @@ class Machine(Engine):
             self.lanes &= self.active[:, None]
 
     def execute(self, block: BasicBlock) -> int | None:
-        """Run one block for the current group, each step after a look at what loads have to write."""
+        """Run one block for the current group, looking before each step at what loads write."""
         assert isinstance(block, WaveBlock)
         for step, registers, instruction in block.guarded:
             if registers & self.outstanding:

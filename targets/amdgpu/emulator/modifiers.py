@@ -1,8 +1,8 @@
 """What DPP and SDWA do to the operands of a vector instruction.
 
-DPP lets source 0 come from another lane of the row. A lane whose source does not exist, or is switched
-off, reads 0 under `bound_ctrl:1` and otherwise writes nothing; `row_mask` and `bank_mask` switch off
-writes too. SDWA (CDNA) picks bytes or words of sources, and of the destination.
+DPP lets source 0 come from another lane of the row. A lane whose source does not exist, or is
+switched off, reads 0 under `bound_ctrl:1` and otherwise writes nothing; `row_mask` and `bank_mask`
+switch off writes too. SDWA (CDNA) picks bytes or words of sources, and of the destination.
 """
 
 from __future__ import annotations

@@ -1,14 +1,16 @@
-"""Read and write operands as typed arrays, with everything that the text says about them settled before.
+"""Read and write operands as typed arrays; what the text says of them is settled at decoding.
 
-`reader` and `writer` serve vector instructions: what they read broadcasts to (waves, lanes), what is
-written goes to the active lanes. `scalar_reader` and `scalar_writer` serve scalar ones, with (waves,).
+`reader` and `writer` serve vector instructions: what they read broadcasts to (waves, lanes), what
+is written goes to the active lanes. `scalar_reader` and `scalar_writer` serve scalar ones, with
+(waves,).
 
-Kinds are "u32", "i32", "f32" and their like of 16 and 64 bits, with "b32" for bits without a meaning
-(read as unsigned), and "bf16", which is read as float32 and rounded to nearest even when written.
+Kinds are "u32", "i32", "f32" and their like of 16 and 64 bits, with "b32" for bits without a
+meaning (read as unsigned), and "bf16", which is read as float32 and rounded to nearest even when
+written.
 
-Constants: a small integer stands for its bits in whatever the operand is, a decimal fraction for that
-value in the operand's format (of integers: the float of the same width). A 32-bit literal is the high
-half of a float64, and is extended to 64-bit integers by sign if the operand is signed.
+Constants: a small integer stands for its bits in whatever the operand is, a decimal fraction for
+that value in the operand's format (of integers: the float of the same width). A 32-bit literal is
+the high half of a float64, and is extended to 64-bit integers by sign if the operand is signed.
 """
 
 from __future__ import annotations
@@ -94,7 +96,7 @@ def _symbol_bits(name: str, context: Context) -> int | None:
 
 
 def _fixed_bits(operand: Operand, kind: str, context: Context) -> int | None:
-    """Return the bits of an operand that is the same for all waves and for ever; None if it is not."""
+    """Return the bits of an operand that is always the same for all waves; else None."""
     if isinstance(operand, Constant):
         return constant_bits(operand, kind)
     if isinstance(operand, Name):
@@ -170,7 +172,7 @@ def reader(operand: Operand, kind: str, context: Context, half: int = 0) -> Read
         operand: From the text.
         kind: What it is read as.
         context: The decoder's.
-        half: Of 16 bits, which half of the register, where the text of the operand has no `.l` or `.h`.
+        half: Of 16 bits, which half of the register, where the operand has no `.l` or `.h`.
 
     Raises:
         CompilerBug: There is no such operand.
@@ -224,9 +226,9 @@ def _read_pair(file: str, index: int, kind: str) -> Read:
 
 
 def _view_reader(list_name: str) -> Callable[[int], Read]:
-    """Return what makes readers of one of the machine's lists (compiled, so that reading is quick)."""
+    """Return what makes readers of one of the machine's lists, compiled so that they are quick."""
     scope: dict[str, Any] = {}
-    exec(f"def make(index): return lambda m: m.{list_name}[index]", scope)  # noqa: S102
+    exec(f"def make(index): return lambda m: m.{list_name}[index]", scope)
     return scope["make"]
 
 

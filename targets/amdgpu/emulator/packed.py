@@ -12,7 +12,6 @@ hardware; of integers they wrap, or saturate under `clamp`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -22,10 +21,14 @@ from numpy.typing import NDArray
 from tiledsl.dialects.diagnostics import CompilerBug
 from tiledsl.targets.amdgpu.emulator import floats
 from tiledsl.targets.amdgpu.emulator.decode import Context, Entry
+from tiledsl.targets.amdgpu.emulator.functions import (
+    Binary,
+    Function,
+    multiply_add,
+    saturated,
+)
 from tiledsl.targets.amdgpu.emulator.operands import Read, reader, writer
 from tiledsl.targets.amdgpu.emulator.text import Constant, Operand, Parsed, Register
-from tiledsl.targets.amdgpu.emulator.vector import Function
-from tiledsl.targets.gpu.emulator.fused import fused_multiply_add
 from tiledsl.targets.gpu.emulator.program import InstructionClass, Step
 
 Array = NDArray[Any]
@@ -244,20 +247,13 @@ def _dot_floats(small: str, result: str, accumulates: bool = False) -> Entry:
 def _exact_sum(a: Array, b: Array, c: Array) -> Array:
     """Return the sum of three, rounded to odd: within one rounding of exact."""
     a, b, c = np.broadcast_arrays(a, b, c)
-    # fused_multiply_add(x, 1, y) has one rounding; the error of the first sum is kept.
     first = a + b
-    lost = (a - (first - (first - a))) + (b - (first - a))
-    return floats.sum_to_odd(fused_multiply_add(first, np.float64(1), c), lost)
+    b_part = first - a
+    lost = (a - (first - b_part)) + (b - b_part)
+    return floats.sum_to_odd(first + c, lost)
 
 
 # --- tables --------------------------------------------------------------------------------------
-
-
-def _saturating(function: Function, dtype: Any) -> Function:
-    limits = np.iinfo(dtype)
-    return lambda *sources: np.clip(
-        function(*(one.astype(np.int64) for one in sources)), limits.min, limits.max
-    ).astype(dtype)
 
 
 def _integer_table() -> dict[str, Entry]:
@@ -265,13 +261,13 @@ def _integer_table() -> dict[str, Entry]:
     fifteen = np.uint16(15)
     for kind, dtype in (("u16", np.uint16), ("i16", np.int16)):
         for name, count, function in (
-            ("add", 2, np.add), ("sub", 2, np.subtract), ("mad", 3, lambda a, b, c: a * b + c)
+            ("add", 2, np.add), ("sub", 2, np.subtract), ("mad", 3, multiply_add)
         ):  # fmt: skip
-            saturated = _saturating(function, dtype)
-            table[f"v_pk_{name}_{kind}"] = _halves(kind, count, function, saturated)
+            clamped = saturated(function, dtype)
+            table[f"v_pk_{name}_{kind}"] = _halves(kind, count, function, clamped)
         table[f"v_pk_min_{kind}"] = _halves(kind, 2, np.minimum)
         table[f"v_pk_max_{kind}"] = _halves(kind, 2, np.maximum)
-    shifts: dict[str, tuple[str, Callable[..., Any]]] = {
+    shifts: dict[str, tuple[str, Binary]] = {
         "v_pk_lshlrev_b16": ("u16", lambda a, b: b << (a & fifteen)),
         "v_pk_lshrrev_b16": ("u16", lambda a, b: b >> (a & fifteen)),
         "v_pk_ashrrev_i16": ("i16", lambda a, b: b >> (a & np.int16(15))),

@@ -14,19 +14,20 @@ from numpy.typing import NDArray
 
 from tiledsl.dialects.diagnostics import CompilerBug
 from tiledsl.targets.amdgpu.emulator.decode import Context, Decoder, Ending, Entry
+from tiledsl.targets.amdgpu.emulator.functions import Binary, Compute, Function, Unary, composed
 from tiledsl.targets.amdgpu.emulator.operands import (
     Write,
     fixed,
     scalar_reader,
     scalar_writer,
     set_scc,
-    width,
 )
 from tiledsl.targets.amdgpu.emulator.text import EXEC, Parsed, Register
 from tiledsl.targets.gpu.emulator.program import InstructionClass, Step
 
 Array = NDArray[Any]
-Function = Callable[..., Any]
+Flagged = Callable[..., tuple[Any, Any]]
+"""Returns a value and SCC."""
 
 
 def _entry(decode: Decoder) -> Entry:
@@ -36,7 +37,7 @@ def _entry(decode: Decoder) -> Entry:
 # --- one result, SCC derived from it -------------------------------------------------------------
 
 
-def _steps(write: Write, compute: Function, flags: bool) -> Step:
+def _steps(write: Write, compute: Compute, flags: bool) -> Step:
     """Return the step that writes a value, and SCC by whether it is not 0."""
     if not flags:
         return lambda m: write(m, compute(m))
@@ -66,18 +67,12 @@ def operation(result: str, sources: str, function: Function, flags: bool = False
             scalar_reader(one, kind, context)
             for one, kind in zip(parsed.operands[1:], kinds, strict=True)
         ]
-        if len(reads) == 1:
-            (a,) = reads
-            return _steps(write, lambda m: function(a(m)), flags)
-        if len(reads) == 2:
-            a, b = reads
-            return _steps(write, lambda m: function(a(m), b(m)), flags)
-        return _steps(write, lambda m: function(*(read(m) for read in reads)), flags)
+        return _steps(write, composed(function, reads), flags)
 
     return _entry(decode)
 
 
-def _flagged(result: str, sources: str, function: Function) -> Entry:
+def _flagged(result: str, sources: str, function: Flagged) -> Entry:
     """Return the entry of an instruction whose function returns the value and SCC."""
     kinds = sources.split()
 
@@ -98,7 +93,7 @@ def _flagged(result: str, sources: str, function: Function) -> Entry:
     return _entry(decode)
 
 
-def _with_scc(result: str, sources: str, function: Function) -> Entry:
+def _with_scc(result: str, sources: str, function: Flagged) -> Entry:
     """Return the entry of one whose function also gets SCC, and returns (value, SCC or None)."""
     kinds = sources.split()
 
@@ -120,23 +115,19 @@ def _with_scc(result: str, sources: str, function: Function) -> Entry:
     return _entry(decode)
 
 
-def _updating(kind: str, sources: str, function: Function) -> Entry:
+def _updating(kind: str, source: str, function: Binary) -> Entry:
     """Return the entry of one whose destination is its first source too."""
-    kinds = sources.split()
 
     def decode(parsed: Parsed, context: Context) -> Step:
         write = scalar_writer(parsed.operands[0], kind, context)
         old = scalar_reader(parsed.operands[0], kind, context)
-        reads = [
-            scalar_reader(one, k, context)
-            for one, k in zip(parsed.operands[1:], kinds, strict=True)
-        ]
-        return lambda m: write(m, function(old(m), *(read(m) for read in reads)))
+        read = scalar_reader(parsed.operands[1], source, context)
+        return lambda m: write(m, function(old(m), read(m)))
 
     return _entry(decode)
 
 
-def comparison(kind: str, function: Function) -> Entry:
+def comparison(kind: str, function: Binary) -> Entry:
     """Return the entry of a comparison of two sources, whose result is SCC."""
 
     def decode(parsed: Parsed, context: Context) -> Step:
@@ -178,7 +169,7 @@ def _subtract_with_borrow(scc: Array, a: Array, b: Array) -> tuple[Array, Array]
     return total.astype(np.uint32), total < 0
 
 
-def _shift_add(amount: int) -> Function:
+def _shift_add(amount: int) -> Flagged:
     def function(a: Array, b: Array) -> tuple[Array, Array]:
         total = (a.astype(np.uint64) << np.uint64(amount)) + b
         return total.astype(np.uint32), total >> np.uint64(32) != 0
@@ -194,26 +185,26 @@ def _most(a: Array, b: Array) -> tuple[Array, Array]:
     return np.maximum(a, b), a > b
 
 
-def high_product(kind: Any) -> Function:
+def high_product(kind: Any) -> Binary:
     """Return the function for the upper 32 bits of a product of that 64-bit kind."""
     return lambda a, b: (a.astype(kind) * b.astype(kind)) >> kind(32)
 
 
-def shift_left(bits: int) -> Function:
+def shift_left(bits: int) -> Binary:
     """Return `a << (b mod bits)`."""
     kind = np.uint64 if bits == 64 else np.uint32
     mask = kind(bits - 1)
     return lambda a, b: a << (b.astype(kind) & mask)
 
 
-def shift_right(bits: int, signed: bool = False) -> Function:
+def shift_right(bits: int, signed: bool = False) -> Binary:
     """Return `a >> (b mod bits)`, arithmetic or logical."""
     kind: Any = {(32, False): np.uint32, (64, False): np.uint64, (32, True): np.int32,
                  (64, True): np.int64}[bits, signed]  # fmt: skip
     return lambda a, b: a >> (b.astype(kind) & kind(bits - 1))
 
 
-def _extract(kind: Any) -> Function:
+def _extract(kind: Any) -> Binary:
     """Return a bit field of `a`: b holds its offset, and its width from bit 16 on."""
     bits = np.dtype(kind).itemsize * 8
     unsigned = np.uint64 if bits == 64 else np.uint32
@@ -230,7 +221,7 @@ def _extract(kind: Any) -> Function:
     return function
 
 
-def _field_mask(kind: Any) -> Function:
+def _field_mask(kind: Any) -> Binary:
     bits = np.dtype(kind).itemsize * 8
 
     def function(a: Array, b: Array) -> Array:
@@ -302,7 +293,7 @@ def _replicate(a: Array) -> Array:
     return out
 
 
-def _set_bit(value: int) -> Function:
+def _set_bit(value: int) -> Binary:
     def function(old: Array, place: Array) -> Array:
         kind = old.dtype.type
         bit = kind(1) << (place.astype(old.dtype) & kind(old.itemsize * 8 - 1))
@@ -311,7 +302,7 @@ def _set_bit(value: int) -> Function:
     return function
 
 
-def pack_halves(first: int, second: int) -> Function:
+def pack_halves(first: int, second: int) -> Binary:
     """Return half `first` of a below half `second` of b."""
     low, high = np.uint32(16 * first), np.uint32(16 * second)
     return lambda a, b: (
@@ -319,12 +310,12 @@ def pack_halves(first: int, second: int) -> Function:
     )
 
 
-def _signed(bits: int) -> Function:
+def _signed(bits: int) -> Unary:
     kind = {8: np.int8, 16: np.int16}[bits]
     return lambda a: a.astype(kind).astype(np.int32)
 
 
-_LOGIC: dict[str, Function] = {
+_LOGIC: dict[str, Binary] = {
     "and": np.bitwise_and,
     "or": np.bitwise_or,
     "xor": np.bitwise_xor,
@@ -336,7 +327,7 @@ _LOGIC: dict[str, Function] = {
 }
 _LATER_NAMES = {"andn2": "and_not1", "orn2": "or_not1", "andn1": "and_not0", "orn1": "or_not0"}
 """What RDNA3 and later call instructions of CDNA."""
-RELATIONS: dict[str, Function] = {
+RELATIONS: dict[str, Binary] = {
     "eq": np.equal, "lg": np.not_equal, "ne": np.not_equal, "gt": np.greater,
     "ge": np.greater_equal, "lt": np.less, "le": np.less_equal,
 }  # fmt: skip
@@ -389,7 +380,7 @@ def _short(parsed: Parsed, context: Context, position: int, signed: bool = True)
     return (value ^ 0x8000) - 0x8000 if signed else value
 
 
-def _compare_short(kind: str, function: Function) -> Entry:
+def _compare_short(kind: str, function: Binary) -> Entry:
     def decode(parsed: Parsed, context: Context) -> Step:
         a = scalar_reader(parsed.operands[0], kind, context)
         dtype = np.int32 if kind == "i32" else np.uint32
@@ -434,7 +425,7 @@ def _multiply_short(parsed: Parsed, context: Context) -> Step:
 
 # --- EXEC ----------------------------------------------------------------------------------------
 
-_SAVING: dict[str, Function] = {
+_SAVING: dict[str, Binary] = {
     **_LOGIC,
     "andn1": lambda a, b: ~a & b,
     "orn1": lambda a, b: ~a | b,
@@ -442,8 +433,8 @@ _SAVING: dict[str, Function] = {
 """EXEC becomes this function of the source and EXEC."""
 
 
-def _save_exec(bits: int, function: Function, new: bool) -> Entry:
-    """Return the entry that changes EXEC, and saves what it was (or with `new`, what it becomes)."""
+def _save_exec(bits: int, function: Binary, new: bool) -> Entry:
+    """Return the entry that changes EXEC, and saves what it was (with `new`: what it becomes)."""
     kind = f"b{bits}"
     register = Register("s", EXEC, bits // 32)
 
@@ -495,7 +486,7 @@ def _set_register(parsed: Parsed, context: Context) -> Step:
     return _write_mode(offset, size, value)
 
 
-def _write_mode(offset: int, size: int, value: Function) -> Step:
+def _write_mode(offset: int, size: int, value: Compute) -> Step:
     mask = np.uint32(((1 << size) - 1) << offset)
 
     def step(m: Any) -> None:
@@ -542,7 +533,10 @@ _NOTHING = (
 
 
 def _conditional(kind: str) -> Entry:
-    return _with_scc(kind, f"{kind} {kind}", lambda scc, a, b: (np.where(scc, a, b), None))
+    def choose(scc: Array, a: Array, b: Array) -> tuple[Array, None]:
+        return np.where(scc, a, b), None
+
+    return _with_scc(kind, f"{kind} {kind}", choose)
 
 
 def _conditional_move(kind: str) -> Entry:
@@ -647,4 +641,3 @@ TABLE: dict[str, Entry | Ending] = {
     "s_round_mode": _entry(_mode_immediate(0)),
     "s_denorm_mode": _entry(_mode_immediate(4)),
 }
-__all__ = ["TABLE", "comparison", "operation", "width"]

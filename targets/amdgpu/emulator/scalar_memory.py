@@ -1,7 +1,7 @@
 """Scalar loads: a wave reads consecutive words, at one address, into scalar registers.
 
-They are asynchronous and may complete in any order (`waits`). Addresses are rounded down to words; a
-buffer load reads 0 past the end that its descriptor gives.
+They are asynchronous and may complete in any order (`waits`). Addresses are rounded down to words;
+a buffer load reads 0 past the end that its descriptor gives.
 """
 
 from __future__ import annotations

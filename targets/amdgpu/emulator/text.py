@@ -10,8 +10,8 @@ An instruction is a mnemonic, operands between commas, then modifiers between bl
     v_dual_mov_b32 v0, 0 :: v_dual_lshlrev_b32 v1, 3, v2       <- `dual` holds the second half
 
 Scalar registers are one numbered file: s0 to s105, then VCC and what follows it under the numbers
-that the hardware encodes (`SCALARS`); flat_scratch and xnack_mask, which some chips alias to others,
-lie above. Accumulation registers a0 to a255 are vector registers 256 to 511.
+that the hardware encodes (`SCALARS`); flat_scratch and xnack_mask, which some chips alias to
+others, lie above. Accumulation registers a0 to a255 are vector registers 256 to 511.
 """
 
 from __future__ import annotations
@@ -409,7 +409,7 @@ def _string(text: str) -> bytes:
 
 
 def registers_of(operands: Sequence[Operand]) -> int:
-    """Return the registers that operands name, a bit each: vector register i is bit i, scalar i is 512 + i."""
+    """Return the registers that operands name, a bit each: bit i is v[i], bit 512 + i is s[i]."""
     bits = 0
     for one in operands:
         if isinstance(one, Register):

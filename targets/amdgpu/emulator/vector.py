@@ -5,13 +5,12 @@ All encodings share it: op_sel and true16 halves, neg and abs, DPP, SDWA, clamp 
 around the function when the instruction is decoded. `Comparison` is the same with a lane mask for a
 result. Tables of them are in `vector_integer`, `vector_float`, `vector_convert` and so on.
 
-The result of an operation is computed by `parts(...)[0]` and written by `parts(...)[1]`, so that both
-halves of a VOPD pair can read before either writes.
+The result of an operation is computed by `parts(...)[0]` and written by `parts(...)[1]`, so that
+both halves of a VOPD pair can read before either writes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +19,7 @@ from numpy.typing import NDArray
 
 from tiledsl.dialects.diagnostics import CompilerBug
 from tiledsl.targets.amdgpu.emulator.decode import Context, Entry
+from tiledsl.targets.amdgpu.emulator.functions import Function, composed
 from tiledsl.targets.amdgpu.emulator.modifiers import dpp, is_dpp, sdwa_reader, sdwa_writer
 from tiledsl.targets.amdgpu.emulator.operands import (
     Read,
@@ -35,13 +35,12 @@ from tiledsl.targets.amdgpu.emulator.text import EXEC, VCC, Operand, Parsed, Reg
 from tiledsl.targets.gpu.emulator.program import InstructionClass, Step
 
 Array = NDArray[Any]
-Function = Callable[..., Any]
 
 _PRESERVING = frozenset(
     {"v_mad_f16", "v_fma_f16", "v_div_fixup_f16", "v_mad_u16", "v_mad_i16", "v_fma_mixlo_f16",
      "v_fma_mixhi_f16", "v_mad_mixlo_f16", "v_mad_mixhi_f16"}
 )  # fmt: skip
-"""CDNA's instructions with 16-bit results that leave the other half as it is; later chips' all do."""
+"""CDNA's instructions with 16-bit results that keep the other half; later chips' all do."""
 
 
 def zeroes_high(parsed: Parsed, context: Context) -> bool:
@@ -54,8 +53,8 @@ def source_readers(
 ) -> list[Read]:
     """Return readers of an instruction's sources, with op_sel and SDWA's selectors.
 
-    The kind "mask" is a lane mask in scalar registers, "carry" that as 0 and 1; where the text leaves
-    out such a last operand it is VCC.
+    The kind "mask" is a lane mask in scalar registers, "carry" that as 0 and 1; where the text
+    leaves out such a last operand it is VCC.
     """
     if len(operands) == len(kinds) - 1 and kinds[-1] in ("mask", "carry"):
         operands = (*operands, Register("s", VCC, 2))
@@ -81,33 +80,23 @@ def source_readers(
     ]
 
 
-def applied(function: Function, reads: list[Read]) -> Read:
-    """Return what computes a function of what readers read."""
-    if len(reads) == 1:
-        (a,) = reads
-        return lambda m: function(a(m))
-    if len(reads) == 2:
-        a, b = reads
-        return lambda m: function(a(m), b(m))
-    if len(reads) == 3:
-        a, b, c = reads
-        return lambda m: function(a(m), b(m), c(m))
-    return lambda m: function(*(read(m) for read in reads))
+_FACTORS = {"": 1.0, "2": 2.0, "4": 4.0}
 
 
-_FACTORS = {"mul:2": 2.0, "mul:4": 4.0, "div:2": 0.5}
+def _scaled(compute: Read, factor: float) -> Read:
+    def scaled(m: Any) -> Array:
+        value = compute(m)
+        return value * value.dtype.type(factor)
+
+    return scaled
 
 
 def _output_modifiers(parsed: Parsed, kind: str, compute: Read) -> Read:
     """Apply omod, then clamp to 0 and 1 (of NaN: 0), to a float result."""
-    for name in ("mul", "div"):
-        if name in parsed:
-            factor = _FACTORS[f"{name}:{parsed.modifiers[name]}"]
-            inner = compute
-            compute = lambda m, inner=inner: inner(m) * inner(m).dtype.type(factor)  # noqa: E731
+    factor = _FACTORS[parsed.modifiers.get("mul", "")] / _FACTORS[parsed.modifiers.get("div", "")]
+    unclamped = compute if factor == 1 else _scaled(compute, factor)
     if "clamp" not in parsed:
-        return compute
-    unclamped = compute
+        return unclamped
 
     def clamped(m: Any) -> Array:
         value = unclamped(m)
@@ -150,7 +139,7 @@ class Operation:
             if self.clamped is None:
                 raise CompilerBug(f"the AMDGPU emulator does not know this clamp: {parsed.text}")
             function = self.clamped
-        compute = applied(function, reads)
+        compute = composed(function, reads)
         return (_output_modifiers(parsed, self.result, compute) if real else compute), write
 
     def _writer(self, parsed: Parsed, context: Context) -> Write:
@@ -159,8 +148,9 @@ class Operation:
         half = 0
         zero = False
         if width(plain(self.result)) == 16:
-            halves = parsed.bits("op_sel") or ()
-            half = halves[-1] if len(halves) > len(self.sources) - self.accumulates else 0
+            halves = parsed.bits("op_sel")
+            given = halves is not None and len(halves) > len(self.sources) - self.accumulates
+            half = halves[-1] if halves is not None and given else 0
             zero = zeroes_high(parsed, context)
         return writer(parsed.operands[0], self.result, context, half, zero)
 
@@ -206,10 +196,10 @@ class Comparison:
         if self.to_exec:
             writes.append(mask_writer(Register("s", EXEC, 2), context))
         reads = source_readers(parsed, operands, self.sources, context)
-        compute = applied(self.function, reads)
+        compute = composed(self.function, reads)
         if is_dpp(parsed):
             reads[0], writes[0] = dpp(parsed, context, reads[0], writes[0])
-            compute = applied(self.function, reads)
+            compute = composed(self.function, reads)
         if len(writes) == 1:
             (write,) = writes
             return lambda m: write(m, compute(m))
@@ -248,7 +238,7 @@ class Carrying:
         write_carry = mask_writer(carry, context)
         if is_dpp(parsed):
             reads[0], write = dpp(parsed, context, reads[0], write)
-        compute = applied(self.function, reads)
+        compute = composed(self.function, reads)
         end = self.end if "clamp" in parsed else None
 
         def step(m: Any) -> None:

@@ -1,4 +1,4 @@
-"""Vector comparisons: v_cmp, which writes a lane mask, v_cmpx, which writes EXEC, and v_cmp_class."""
+"""Vector comparisons: v_cmp (writes a lane mask), v_cmpx (writes EXEC) and v_cmp_class."""
 
 from __future__ import annotations
 
@@ -8,15 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tiledsl.targets.amdgpu.emulator.decode import Entry
+from tiledsl.targets.amdgpu.emulator.functions import Binary, negated
 from tiledsl.targets.amdgpu.emulator.scalar import RELATIONS
-from tiledsl.targets.amdgpu.emulator.vector import Comparison, Function
+from tiledsl.targets.amdgpu.emulator.vector import Comparison
 from tiledsl.targets.gpu.emulator.program import InstructionClass
 
 Array = NDArray[Any]
-
-
-def _negated(function: Function) -> Function:
-    return lambda a, b: ~function(a, b)
 
 
 def _unordered(a: Array, b: Array) -> Array:
@@ -27,11 +24,11 @@ def _different(a: Array, b: Array) -> Array:
     return (a < b) | (a > b)
 
 
-def _always(value: bool) -> Function:
+def _always(value: bool) -> Binary:
     return lambda a, b: np.full(np.broadcast_shapes(a.shape, b.shape), value)
 
 
-FLOAT_RELATIONS: dict[str, Function] = {
+FLOAT_RELATIONS: dict[str, Binary] = {
     "f": _always(False),
     "lt": np.less,
     "eq": np.equal,
@@ -39,14 +36,14 @@ FLOAT_RELATIONS: dict[str, Function] = {
     "gt": np.greater,
     "lg": _different,
     "ge": np.greater_equal,
-    "o": _negated(_unordered),
+    "o": negated(_unordered),
     "u": _unordered,
-    "nge": _negated(np.greater_equal),
-    "nlg": _negated(_different),
-    "ngt": _negated(np.greater),
-    "nle": _negated(np.less_equal),
+    "nge": negated(np.greater_equal),
+    "nlg": negated(_different),
+    "ngt": negated(np.greater),
+    "nle": negated(np.less_equal),
     "neq": np.not_equal,
-    "nlt": _negated(np.less),
+    "nlt": negated(np.less),
     "tru": _always(True),
     "t": _always(True),
 }
@@ -83,9 +80,7 @@ def classify(value: Array, classes: Array) -> Array:
 def _table() -> dict[str, Entry]:
     table: dict[str, Entry] = {}
 
-    def add(
-        name: str, sources: tuple[str, ...], function: Function, kind: InstructionClass
-    ) -> None:
+    def add(name: str, sources: tuple[str, ...], function: Binary, kind: InstructionClass) -> None:
         table[f"v_cmp_{name}"] = Entry(Comparison(sources, function), kind)
         table[f"v_cmpx_{name}"] = Entry(Comparison(sources, function, to_exec=True), kind)
 

@@ -1,7 +1,8 @@
 """Conversions between number formats, those of 8 bits among them.
 
-Float to integer goes toward zero and to the nearest in range (0 of NaN). Integer to float32 rounds once
-to nearest even; float64 is exact between. fp8 and bf8 are the OCP formats, but on gfx942 the older FNUZ.
+Float to integer goes toward zero and to the nearest in range (0 of NaN). Integer to float32 rounds
+once to nearest even; float64 is exact between. fp8 and bf8 are the OCP formats, but on gfx942 the
+older FNUZ.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ from numpy.typing import NDArray
 
 from tiledsl.targets.amdgpu.emulator import floats
 from tiledsl.targets.amdgpu.emulator.decode import Context, Entry
+from tiledsl.targets.amdgpu.emulator.functions import Binary, Function, Unary
 from tiledsl.targets.amdgpu.emulator.operands import reader, writer
 from tiledsl.targets.amdgpu.emulator.text import Parsed, Register
-from tiledsl.targets.amdgpu.emulator.vector import Function, Operation, operation
+from tiledsl.targets.amdgpu.emulator.vector import Operation, operation
 from tiledsl.targets.gpu.emulator import formats
-from tiledsl.targets.gpu.emulator.formats import round_to_odd
 from tiledsl.targets.gpu.emulator.program import InstructionClass, Step
 
 Array = NDArray[Any]
@@ -33,11 +34,11 @@ def _same(value: Array) -> Array:
     return value
 
 
-def _to(dtype: Any) -> Function:
+def _to(dtype: Any) -> Unary:
     return lambda value: value.astype(dtype)
 
 
-_TO_INTEGER = {
+_TO_INTEGER: dict[str, Unary] = {
     "i32": floats.to_integer(-(2**31), 2**31 - 1, np.int32),
     "u32": floats.to_integer(0, 2**32 - 1, np.uint32),
     "i16": floats.to_integer(-(2**15), 2**15 - 1, np.int16),
@@ -45,7 +46,7 @@ _TO_INTEGER = {
 }
 
 
-def _after(function: Function, inner: Function) -> Function:
+def _after(function: Unary, inner: Unary) -> Unary:
     return lambda value: function(inner(floats.wide(value)))
 
 
@@ -69,12 +70,12 @@ def _both(first: Array, second: Array) -> NDArray[np.uint32]:
     return low | (high << np.uint32(16))
 
 
-def _packed(function: Function) -> Function:
+def _packed(function: Unary) -> Binary:
     """Return the function that converts two values and packs the results of 16 bits."""
     return lambda a, b: _both(function(a), function(b))
 
 
-def _normalized(low: float, factor: float, dtype: Any) -> Function:
+def _normalized(low: float, factor: float, dtype: Any) -> Unary:
     """Return the conversion of [low, 1] to integers of 16 bits."""
 
     def function(value: Array) -> Array:
@@ -84,7 +85,7 @@ def _normalized(low: float, factor: float, dtype: Any) -> Function:
     return function
 
 
-def _clipped(low: int, high: int, dtype: Any) -> Function:
+def _clipped(low: int, high: int, dtype: Any) -> Unary:
     return lambda value: np.clip(value, low, high).astype(dtype)
 
 
@@ -111,13 +112,8 @@ def eight_bit_format(kind: str, context: Context) -> formats.Format:
 
 
 def encode_eight(values: Array, form: formats.Format) -> NDArray[np.uint8]:
-    """Round float32 to 8 bits once; what is too large but finite becomes the largest number."""
-    import ml_dtypes
-
-    largest = float(ml_dtypes.finfo(form.kind).max)
-    infinite = np.isinf(values)
-    clipped = np.where(infinite, values, np.clip(values, -largest, largest))
-    return form.encode(clipped.astype(np.float32))
+    """Round float32 to 8 bits once, to nearest even; what is too large becomes NaN or infinity."""
+    return form.encode(np.asarray(values, np.float32))
 
 
 def _from_eight(kind: str) -> Entry:
@@ -151,7 +147,7 @@ def _byte(parsed: Parsed) -> int:
     halves = parsed.bits("op_sel")
     if halves is not None:
         # op_sel is the byte's number, its high bit first.
-        return 2 * halves[1] + halves[0] if len(halves) > 1 else halves[0]
+        return sum(bit << place for place, bit in enumerate(halves[:2]))
     return parsed.integer("byte_sel")
 
 
@@ -160,7 +156,8 @@ def _pair_from_eight(kind: str) -> Entry:
 
     def decode(parsed: Parsed, context: Context) -> Step:
         form = eight_bit_format(kind, context)
-        half = (parsed.bits("op_sel") or (0,))[0]
+        halves = parsed.bits("op_sel")
+        half = halves[0] if halves else 0
         selected = parsed.modifiers.get("src0_sel", "")
         half = int(selected[-1]) if selected.startswith("WORD") else half
         source, destination = parsed.operands[1], parsed.operands[0]

@@ -12,7 +12,14 @@ from numpy.typing import NDArray
 
 from tiledsl.targets.amdgpu.emulator import floats
 from tiledsl.targets.amdgpu.emulator.decode import Entry
-from tiledsl.targets.amdgpu.emulator.vector import Function, operation
+from tiledsl.targets.amdgpu.emulator.functions import (
+    Binary,
+    Function,
+    Ternary,
+    multiply_add,
+    nested,
+)
+from tiledsl.targets.amdgpu.emulator.vector import operation
 from tiledsl.targets.gpu.emulator.fused import fused_multiply_add
 from tiledsl.targets.gpu.emulator.program import InstructionClass
 
@@ -20,7 +27,7 @@ Array = NDArray[Any]
 
 _FLOAT = InstructionClass.FLOAT
 KINDS = ("f16", "f32", "f64")
-FUSED: dict[str, Function] = {"f16": floats.fma16, "f32": floats.fma, "f64": fused_multiply_add}
+FUSED: dict[str, Ternary] = {"f16": floats.fma16, "f32": floats.fma, "f64": fused_multiply_add}
 
 
 def _op(result: str, sources: str, function: Function, accumulates: bool = False) -> Entry:
@@ -41,24 +48,15 @@ def _fused_zero(a: Array, b: Array, c: Array) -> Array:
     return np.where((a == 0) | (b == 0), c, floats.fma(a, b, c))
 
 
-def _multiply_add(a: Array, b: Array, c: Array) -> Array:
-    """Multiply and add with two roundings."""
-    return a * b + c
-
-
-def median(least: Function, most: Function) -> Function:
+def median(least: Binary, most: Binary) -> Ternary:
     """Return the median of three; with a NaN among them the least number, as v_med3 does."""
 
     def function(a: Array, b: Array, c: Array) -> Array:
         middle = most(least(a, b), least(most(a, b), c))
         any_nan = np.isnan(a) | np.isnan(b) | np.isnan(c)
-        return np.where(any_nan, least(least(a, b), c), middle).astype(a.dtype)
+        return np.asarray(np.where(any_nan, least(least(a, b), c), middle), a.dtype)
 
     return function
-
-
-def _nested(outer: Function, inner: Function) -> Function:
-    return lambda a, b, c: outer(inner(a, b), c)
 
 
 def _arithmetic_table() -> dict[str, Entry]:
@@ -71,9 +69,9 @@ def _arithmetic_table() -> dict[str, Entry]:
         table[f"v_subrev_{kind}"] = _op(kind, two, _reverse_subtract)
         table[f"v_fma_{kind}"] = _op(kind, three, fused)
         table[f"v_fmac_{kind}"] = _op(kind, three, fused, accumulates=True)
-        table[f"v_mad_{kind}"] = _op(kind, three, _multiply_add)
-        table[f"v_mac_{kind}"] = _op(kind, three, _multiply_add, accumulates=True)
-        for name, function in {"fma": fused, "mad": _multiply_add}.items():
+        table[f"v_mad_{kind}"] = _op(kind, three, multiply_add)
+        table[f"v_mac_{kind}"] = _op(kind, three, multiply_add, accumulates=True)
+        for name, function in {"fma": fused, "mad": multiply_add}.items():
             table[f"v_{name}ak_{kind}"] = _op(kind, three, function)
             # The constant multiplies: v_fmamk d, a, K, b is a * K + b.
             table[f"v_{name}mk_{kind}"] = _op(kind, three, function)
@@ -100,19 +98,19 @@ def _choice_table() -> dict[str, Entry]:
             table |= {
                 f"v_min{spelled}_{kind}": _op(kind, two, least),
                 f"v_max{spelled}_{kind}": _op(kind, two, most),
-                f"v_min3{spelled}_{kind}": _op(kind, three, _nested(least, least)),
-                f"v_max3{spelled}_{kind}": _op(kind, three, _nested(most, most)),
+                f"v_min3{spelled}_{kind}": _op(kind, three, nested(least, least)),
+                f"v_max3{spelled}_{kind}": _op(kind, three, nested(most, most)),
                 f"v_med3{spelled}_{kind}": _op(kind, three, median(least, most)),
-                f"v_minmax{spelled}_{kind}": _op(kind, three, _nested(most, least)),
-                f"v_maxmin{spelled}_{kind}": _op(kind, three, _nested(least, most)),
+                f"v_minmax{spelled}_{kind}": _op(kind, three, nested(most, least)),
+                f"v_maxmin{spelled}_{kind}": _op(kind, three, nested(least, most)),
             }
         table |= {
             f"v_minimum_{kind}": _op(kind, two, low),
             f"v_maximum_{kind}": _op(kind, two, high),
-            f"v_minimum3_{kind}": _op(kind, three, _nested(low, low)),
-            f"v_maximum3_{kind}": _op(kind, three, _nested(high, high)),
-            f"v_minimummaximum_{kind}": _op(kind, three, _nested(high, low)),
-            f"v_maximumminimum_{kind}": _op(kind, three, _nested(low, high)),
+            f"v_minimum3_{kind}": _op(kind, three, nested(low, low)),
+            f"v_maximum3_{kind}": _op(kind, three, nested(high, high)),
+            f"v_minimummaximum_{kind}": _op(kind, three, nested(high, low)),
+            f"v_maximumminimum_{kind}": _op(kind, three, nested(low, high)),
         }
     return table
 

@@ -11,6 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tiledsl.targets.amdgpu.emulator.decode import Context, Entry
+from tiledsl.targets.amdgpu.emulator.functions import (
+    Binary,
+    Function,
+    Ternary,
+    multiply_add,
+    nested,
+    saturated,
+    swapped,
+)
 from tiledsl.targets.amdgpu.emulator.operands import (
     Read,
     reader,
@@ -29,7 +38,6 @@ from tiledsl.targets.amdgpu.emulator.scalar import (
 from tiledsl.targets.amdgpu.emulator.text import Operand, Parsed, Register
 from tiledsl.targets.amdgpu.emulator.vector import (
     Carrying,
-    Function,
     Operation,
     operation,
 )
@@ -40,27 +48,12 @@ Array = NDArray[Any]
 # --- functions -----------------------------------------------------------------------------------
 
 
-def _reversed(function: Function) -> Function:
-    return lambda a, b: function(b, a)
-
-
-def _shift(function: Function, bits: int, kind: Any) -> Function:
+def _shift(function: Binary, bits: int, kind: Any) -> Binary:
     """Return a shift of the second source by the first, modulo the width."""
     mask = np.uint32(bits - 1)
     if np.dtype(kind).itemsize == 4:
         return lambda a, b: function(b, (a & mask).view(kind))
     return lambda a, b: function(b, (a & a.dtype.type(bits - 1)).astype(kind))
-
-
-def _saturated(function: Function, kind: Any) -> Function:
-    """Return a sum or difference that stays at the ends of a kind's range."""
-    limits = np.iinfo(kind)
-
-    def saturate(*values: Array) -> Array:
-        exact = function(*(one.astype(np.int64) for one in values))
-        return np.clip(exact, limits.min, limits.max).astype(kind)
-
-    return saturate
 
 
 def _low24(a: Array) -> Array:
@@ -104,7 +97,7 @@ def _insert(mask: Array, inside: Array, outside: Array) -> Array:
     return (mask & inside) | (~mask & outside)
 
 
-def _align(unit: int) -> Function:
+def _align(unit: int) -> Ternary:
     """Return 32 bits of a above b, from unit x (c mod 32 / unit) on."""
     places = np.uint32(32 // unit - 1)
 
@@ -134,11 +127,7 @@ def permute_bytes(a: Array, b: Array, selector: Array) -> Array:
     return result
 
 
-def _multiply_low(a: Array, b: Array, c: Array) -> Array:
-    return a * b + c
-
-
-def _sum_differences(bits: int, shift: int = 0) -> Function:
+def _sum_differences(bits: int, shift: int = 0) -> Ternary:
     """Return c plus the absolute differences of the fields of a and b."""
     mask = np.uint32((1 << bits) - 1)
 
@@ -155,10 +144,6 @@ def _sum_differences(bits: int, shift: int = 0) -> Function:
 
 def _median(a: Array, b: Array, c: Array) -> Array:
     return np.maximum(np.minimum(a, b), np.minimum(np.maximum(a, b), c))
-
-
-def _nested(outer: Function, inner: Function) -> Function:
-    return lambda a, b, c: outer(inner(a, b), c)
 
 
 def _field(size: Array, offset: Array) -> Array:
@@ -242,7 +227,7 @@ def _carry_table() -> dict[str, Entry]:
 
 
 def _count_below(high: bool) -> Entry:
-    """Return the entry of v_mbcnt: how many of the mask's bits stand for lower lanes, plus a number."""
+    """Return the entry of v_mbcnt: a number plus how many lower lanes' bits a mask has."""
 
     def decode(parsed: Parsed, context: Context) -> Step:
         lane = np.arange(context.wave_size, dtype=np.int64)
@@ -266,16 +251,19 @@ def _any_logic(bits: int) -> Entry:
         terms = [place for place in range(8) if table >> place & 1]
 
         def logic(*sources: Array) -> Array:
-            result = sources[0] & ~sources[0]
+            result: Array = sources[0] & ~sources[0]
             for place in terms:
                 wanted = [place >> 2 & 1, place >> 1 & 1, place & 1]
                 a, b, c = (s if w else ~s for s, w in zip(sources, wanted, strict=True))
                 result = result | (a & b & c)
             return result
 
+        def opposite(*sources: Array) -> Array:
+            return ~logic(*sources)
+
         if len(terms) > 4:
             terms = [place for place in range(8) if place not in terms]
-            return Operation(kind, (kind,) * 3, lambda *s: ~logic(*s))(parsed, context)
+            return Operation(kind, (kind,) * 3, opposite)(parsed, context)
         return Operation(kind, (kind,) * 3, logic)(parsed, context)
 
     return Entry(decode, InstructionClass.INTEGER)
@@ -298,7 +286,7 @@ def _swap(kind: str) -> Entry:
 
 
 def _move_pair(parsed: Parsed, context: Context) -> Step:
-    """Decode v_pk_mov_b32: op_sel says which half of each source goes to each half of the result."""
+    """Decode v_pk_mov_b32: op_sel says which word of each source goes to the result."""
     destination, *sources = parsed.operands
     halves = parsed.bits("op_sel") or (0, 0)
     assert isinstance(destination, Register)
@@ -399,17 +387,17 @@ _I, _II, _III = "i32", "i32 i32", "i32 i32 i32"
 
 def _arithmetic_table() -> dict[str, Entry]:
     add, subtract = np.add, np.subtract
-    reverse = _reversed(np.subtract)
+    reverse = swapped(np.subtract)
     table: dict[str, Entry] = {}
     for bits, unsigned, signed in ((32, np.uint32, np.int32), (16, np.uint16, np.int16)):
         u, i = f"u{bits}", f"i{bits}"
         for name, function in (("add", add), ("sub", subtract), ("subrev", reverse)):
             for spelled in (name, f"{name}_nc"):
                 table[f"v_{spelled}_{u}"] = operation(
-                    u, f"{u} {u}", function, clamped=_saturated(function, unsigned)
+                    u, f"{u} {u}", function, clamped=saturated(function, unsigned)
                 )
                 table[f"v_{spelled}_{i}"] = operation(
-                    i, f"{i} {i}", function, clamped=_saturated(function, signed)
+                    i, f"{i} {i}", function, clamped=saturated(function, signed)
                 )
         for kind in (u, i):
             two, three = f"{kind} {kind}", f"{kind} {kind} {kind}"
@@ -417,16 +405,16 @@ def _arithmetic_table() -> dict[str, Entry]:
             table |= {
                 f"v_min_{kind}": operation(kind, two, least),
                 f"v_max_{kind}": operation(kind, two, most),
-                f"v_min3_{kind}": operation(kind, three, _nested(least, least)),
-                f"v_max3_{kind}": operation(kind, three, _nested(most, most)),
+                f"v_min3_{kind}": operation(kind, three, nested(least, least)),
+                f"v_max3_{kind}": operation(kind, three, nested(most, most)),
                 f"v_med3_{kind}": operation(kind, three, _median),
-                f"v_minmax_{kind}": operation(kind, three, _nested(most, least)),
-                f"v_maxmin_{kind}": operation(kind, three, _nested(least, most)),
+                f"v_minmax_{kind}": operation(kind, three, nested(most, least)),
+                f"v_maxmin_{kind}": operation(kind, three, nested(least, most)),
             }
     for kind, dtype in (("u16", np.uint16), ("i16", np.int16)):
         for spelled in ("mad", "mad_legacy"):
             table[f"v_{spelled}_{kind}"] = operation(
-                kind, f"{kind} {kind} {kind}", _multiply_low, clamped=_saturated(_multiply_low, dtype)
+                kind, f"{kind} {kind} {kind}", multiply_add, clamped=saturated(multiply_add, dtype)
             )
     return table | {
         "v_mul_lo_u16": operation("u16", "u16 u16", np.multiply),
@@ -482,22 +470,21 @@ def _shift_table() -> dict[str, Entry]:
 
 
 def _bits_table() -> dict[str, Entry]:
-    table = {
-        name: operation("u32", _UUU, function)
-        for name, function in {
-            "v_and_or_b32": lambda a, b, c: (a & b) | c,
-            "v_or3_b32": lambda a, b, c: a | b | c,
-            "v_xor3_b32": lambda a, b, c: a ^ b ^ c,
-            "v_xad_u32": lambda a, b, c: (a ^ b) + c,
-            "v_bfe_u32": _extract_unsigned,
-            "v_bfi_b32": _insert,
-            "v_perm_b32": permute_bytes,
-        }.items()
+    ternary: dict[str, Ternary] = {
+        "v_and_or_b32": lambda a, b, c: (a & b) | c,
+        "v_or3_b32": lambda a, b, c: a | b | c,
+        "v_xor3_b32": lambda a, b, c: a ^ b ^ c,
+        "v_xad_u32": lambda a, b, c: (a ^ b) + c,
+        "v_bfe_u32": _extract_unsigned,
+        "v_bfi_b32": _insert,
+        "v_perm_b32": permute_bytes,
     }
-    for name, function in {
+    binary: dict[str, Binary] = {
         "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,
         "xnor": lambda a, b: ~(a ^ b),
-    }.items():  # fmt: skip
+    }  # fmt: skip
+    table = {name: operation("u32", _UUU, function) for name, function in ternary.items()}
+    for name, function in binary.items():
         table[f"v_{name}_b32"] = operation("u32", _UU, function)
         table[f"v_{name}_b16"] = operation("u16", "u16 u16", function)
     return table | {

@@ -86,8 +86,10 @@ def _halves_exchanged(parsed: Parsed, context: Context) -> Step:
 
 
 def _swap(distance: int) -> Entry:
-    """Return the entry of v_permlane16_swap or 32: odd rows of the first change with even rows of
-    the second."""
+    """Return the entry of v_permlane16_swap or 32.
+
+    Odd rows (of `distance` lanes) of the first register change places with even rows of the second.
+    """
 
     def decode(parsed: Parsed, context: Context) -> Step:
         if "fi" in parsed or "bound_ctrl" in parsed:
