@@ -62,9 +62,9 @@ def test_lanes_that_meet_act_one_after_the_other(name: str, space: str) -> None:
     outcome = run(
         body, start, place, value, np.zeros(64, np.uint32), threads=64, shared=64, chip="sm_90a"
     )
-    wanted: list[int] = start.tolist()
+    wanted = [int(one) for one in start]
     held: list[int] = []
-    for at, operand in zip(place.tolist(), value.tolist(), strict=True):
+    for at, operand in zip(map(int, place), map(int, value), strict=True):
         held.append(wanted[at])
         wanted[at] = _OPERATIONS[name](wanted[at], operand) % (1 << 32)
     assert outcome.arrays[0].tolist() == wanted
