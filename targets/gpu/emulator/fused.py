@@ -18,6 +18,8 @@ Reals = NDArray[np.float64]
 
 _LOW, _HIGH = 2.0**-400, 2.0**400
 """Magnitudes between which nothing below can overflow or lose bits."""
+_BELOW_FLOAT32, _HALF_FLOAT32, _NORMAL_FLOAT32 = (1 << 29) - 1, 1 << 28, 2.0**-126
+"""The bits of a float64 that a float32 lacks, half a unit, and the least normal float32."""
 
 
 def fused_multiply_add(a: Any, b: Any, c: Any) -> Reals:
@@ -25,8 +27,8 @@ def fused_multiply_add(a: Any, b: Any, c: Any) -> Reals:
     a, b, c = np.broadcast_arrays(*(np.asarray(one, np.float64) for one in (a, b, c)))
     with np.errstate(all="ignore"):
         high, low = _two_product(a, b)
-        middle, rest = _two_sum(c, low)
-        top, below = _two_sum(high, middle)
+        middle, rest = two_sum(c, low)
+        top, below = two_sum(high, middle)
         total: Reals = top + sum_to_odd(rest, below)
         hard = _extreme(a) | _extreme(b) | _extreme(c)
         if hard.any():
@@ -41,12 +43,18 @@ def fused_float32(a: Any, b: Any, c: Any) -> NDArray[np.float32]:
     with np.errstate(all="ignore"):
         product = np.asarray(a, np.float64) * np.asarray(b, np.float64)
         product, addend = np.broadcast_arrays(product, np.asarray(c, np.float64))
-        return sum_to_odd(product, addend).astype(np.float32)
+        total = product + addend
+        # Rounding twice differs only where the first result lies halfway between two float32.
+        doubtful = (total.view(np.int64) & _BELOW_FLOAT32) == _HALF_FLOAT32
+        doubtful |= np.abs(total) < _NORMAL_FLOAT32
+        if doubtful.any():
+            total = sum_to_odd(product, addend)
+        return total.astype(np.float32)
 
 
 def sum_to_odd(a: Reals, b: Reals) -> Reals:
     """Return a + b rounded to odd: what is then rounded to fewer bits is rounded once."""
-    total, error = _two_sum(a, b)
+    total, error = two_sum(a, b)
     bits = total.view(np.int64)
     even = (error != 0) & np.isfinite(total) & ((bits & 1) == 0)
     if not even.any():
@@ -63,7 +71,8 @@ def _extreme(x: Reals) -> NDArray[np.bool_]:
 def _exactly(a: np.float64, b: np.float64, c: np.float64) -> float:
     """Return a b + c of any values."""
     if not (np.isfinite(a) and np.isfinite(b) and np.isfinite(c)):
-        return float(a * b + c)
+        overflows = np.isfinite(a) and np.isfinite(b)  # a product that is finite all the same
+        return float(c if overflows else a * b + c)
     exact = Fraction(float(a)) * Fraction(float(b)) + Fraction(float(c))
     if exact == 0:
         return float(a * b + c)  # which has the right sign
@@ -73,7 +82,7 @@ def _exactly(a: np.float64, b: np.float64, c: np.float64) -> float:
         return float(np.copysign(np.inf, 1.0 if exact > 0 else -1.0))
 
 
-def _two_sum(a: Reals, b: Reals) -> tuple[Reals, Reals]:
+def two_sum(a: Reals, b: Reals) -> tuple[Reals, Reals]:
     """Return the rounded sum and what it lacks, exactly (Knuth)."""
     total = a + b
     b_part = total - a

@@ -14,13 +14,13 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
+from tiledsl.targets.gpu.emulator.fused import two_sum
 from tiledsl.targets.gpu.emulator.program import InstructionClass, Step
 from tiledsl.targets.nvptx.emulator.float_values import (
     flush,
     narrow,
     narrow_pair,
     saturate,
-    two_sum,
 )
 from tiledsl.targets.nvptx.emulator.integer import clamp
 from tiledsl.targets.nvptx.emulator.opcodes import Opcode, Options, Table, unknown
@@ -66,6 +66,9 @@ _SMALL: dict[str, _Small] = {
     "e2m1x2": _Small(ml_dtypes.float4_e2m1fn, 4, 6.0, None),
     "ue8m0x2": _Small(ml_dtypes.float8_e8m0fnu, 8, 2.0**127, 0xFF),
 }
+
+
+_finfo: Callable[[Any], Any] = ml_dtypes.finfo
 
 
 def _convert(instruction: Parsed, context: Context) -> Step:
@@ -117,7 +120,7 @@ def _at_least_zero(values: Values) -> Values:
 
 
 def _finite(values: Values) -> Values:
-    largest: Any = ml_dtypes.finfo(values.dtype).max
+    largest: Any = _finfo(values.dtype).max
     found: Values = select(np.isinf(values), np.copysign(largest, values), values)
     return found
 

@@ -23,6 +23,8 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
+from tiledsl.targets.gpu.emulator import fused
+from tiledsl.targets.gpu.emulator.fused import two_sum
 from tiledsl.targets.nvptx.emulator.operands import Values, select
 
 Reals = NDArray[np.float64]
@@ -51,27 +53,6 @@ def saturate(values: Values) -> Values:
 
 
 # --- exact pairs ---------------------------------------------------------------------------------
-
-
-def two_sum(a: Reals, b: Reals) -> tuple[Reals, Reals]:
-    """Return the rounded sum and what it lacks (Knuth): together the exact sum."""
-    total = a + b
-    back = total - a
-    return total, (a - (total - back)) + (b - back)
-
-
-def _split(a: Reals) -> tuple[Reals, Reals]:
-    scaled = a * 134217729.0
-    high = scaled - (scaled - a)
-    return high, a - high
-
-
-def two_product(a: Reals, b: Reals) -> tuple[Reals, Reals]:
-    """Return the rounded product and what it lacks (Dekker): together the exact product."""
-    product = a * b
-    a1, a0 = _split(a)
-    b1, b0 = _split(b)
-    return product, a0 * b0 - (((product - a1 * b1) - a0 * b1) - a1 * b0)
 
 
 def to_odd(high: Reals, low: Reals) -> Reals:
@@ -219,6 +200,8 @@ def fused_multiply_add(a: Values, b: Values, c: Values, mode: Mode = "rn") -> Va
     """Return a * b + c, rounded once."""
     if a.dtype == np.float64:
         return _fused_64(a, b, c, mode)
+    if a.dtype == np.float32 and mode == "rn":
+        return fused.fused_float32(a, b, c)
     product = a.astype(np.float64) * b.astype(np.float64)  # exact: twice the bits fit
     third = c.astype(np.float64)
     total = to_odd(*two_sum(product, third))
@@ -230,27 +213,13 @@ def _fused_fractions(a: Fraction, b: Fraction, c: Fraction) -> Fraction:
 
 
 def _fused_64(a: Values, b: Values, c: Values, mode: Mode) -> Values:
-    a, b, c = np.broadcast_arrays(a, b, c)
+    near: Values = fused.fused_multiply_add(a, b, c)
+    if mode == "rn":
+        return near
+    found = _on_lanes(_fused_fractions, mode, near, _finite(a, b, c), a, b, c)
     product = a * b
-    # A product that overflows is finite all the same, so it does not cancel an infinity.
-    near = select(_finite(a, b), select(np.isinf(c), c, product + c), product + c)
-    if mode != "rn":
-        lanes = _finite(a, b, c)
-        found = _on_lanes(_fused_fractions, mode, near, lanes, a, b, c)
-        underflows = (product == 0) & (a != 0) & (b != 0)
-        return select(underflows, found, signed_zeros(found, product, c, mode))
-    high, low = two_product(a, b)
-    sum_high, sum_low = two_sum(c, low)
-    top, rest = two_sum(high, sum_high)
-    found = top + to_odd(*two_sum(sum_low, rest))
-    size = np.abs(product)
-    safe = (size > 2.0**-960) & (size < 2.0**1000) & (np.abs(a) < 2.0**990)
-    safe &= (np.abs(b) < 2.0**990) & (np.abs(c) < 2.0**1000)
-    if safe.all():
-        return found
-    found = select(safe, found, near)
-    hard = ~safe & _finite(a, b, c) & (a != 0) & (b != 0)
-    return _on_lanes(_fused_fractions, "rn", found, hard, a, b, c)
+    underflows = (product == 0) & (a != 0) & (b != 0)
+    return select(underflows, found, signed_zeros(found, product, c, mode))
 
 
 def _on_lanes(

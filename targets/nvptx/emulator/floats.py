@@ -229,13 +229,17 @@ def extreme(a: Values, b: Values, largest: bool, keeps_nan: bool) -> Values:
 
     A NaN loses against a number, unless `keeps_nan`; what is a NaN then is the canonical one.
     """
-    better = a > b if largest else a < b
-    negative = np.signbit(a)
-    tie = (a == b) & (~negative if largest else negative)
-    found = select(better | tie | np.isnan(b), a, b)
-    missing = np.isnan(a) | np.isnan(b) if keeps_nan else np.isnan(a) & np.isnan(b)
-    chosen: Values = select(missing, _nan(found.dtype), found)
-    return chosen
+    if keeps_nan:
+        found: Values = np.maximum(a, b) if largest else np.minimum(a, b)
+    else:
+        found = np.fmax(a, b) if largest else np.fmin(a, b)
+    zero = found == 0
+    if zero.any():  # NumPy takes either of two zeros
+        signs = np.signbit(a) & np.signbit(b) if largest else np.signbit(a) | np.signbit(b)
+        zeros = select(signs, found.dtype.type(-0.0), found.dtype.type(0))
+        found = select(zero & (a == b), zeros, found)
+    missing = np.isnan(found)
+    return select(missing, _nan(found.dtype), found) if missing.any() else found
 
 
 def _extreme(largest: bool) -> Decoder:
