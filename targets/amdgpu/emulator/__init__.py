@@ -86,6 +86,8 @@ def load(text: str, entry: str, chip: str, memory: GlobalMemory) -> Program:
     found = find_chip(chip)
     wave_size = 32 if values.get("wavefront_size32", 0) else 64
     mode = _mode(values)
+    if mode & 15:
+        raise CompilerBug("the AMDGPU emulator rounds to nearest even only")
     varies = any(isinstance(one, Parsed) and one.stem in _MODE_WRITERS for one in module.code)
     context = Context(found, wave_size, mode, varies, _place_data(module, memory))
     blocks, instructions, parsed = decode_blocks(module, entry, context)

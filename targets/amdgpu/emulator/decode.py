@@ -29,6 +29,7 @@ from tiledsl.dialects.diagnostics import CompilerBug
 from tiledsl.targets.amdgpu.chips import Chip
 from tiledsl.targets.amdgpu.emulator.text import (
     SCALARS,
+    VECTOR_BITS,
     Label,
     Module,
     Parsed,
@@ -114,6 +115,13 @@ class Code:
         return self._starts.get(index)
 
     @cached_property
+    def vectors(self) -> int:
+        """How many vector registers there must be for the highest that is named, v0 at least."""
+        named = [registers_of(one.operands) for one in self.parsed]
+        named += [registers_of(one.dual.operands) for one in self.parsed if one.dual is not None]
+        return max((bits & VECTOR_BITS).bit_length() for bits in [1, *named])
+
+    @cached_property
     def _starts(self) -> dict[int, int]:
         found = ((one.instructions, number) for number, one in enumerate(self.blocks))
         return {own[0].index: number for own, number in found if own}
@@ -127,7 +135,7 @@ class Context:
         chip: What the text is for.
         wave_size: Lanes a wave.
         mode: What MODE starts with.
-        mode_varies: Whether the text writes MODE, so that rounding must be looked up at run time.
+        mode_varies: Whether the text writes MODE, so that it must be looked up at run time.
         symbols: The address of each symbol of data, and of each label of code.
         labels: The block that begins at each label.
         instruction: The one being decoded.
@@ -210,6 +218,7 @@ def _families() -> Table:
         matrix,
         packed,
         scalar,
+        scalar_float,
         scalar_memory,
         scratch,
         vector_compare,
@@ -222,8 +231,8 @@ def _families() -> Table:
 
     merged: dict[str, Entry | Ending] = {}
     for module in (
-        scalar, scalar_memory, control, vector_integer, vector_float, vector_convert,
-        vector_compare, vector_lanes, packed, division, dual, global_memory, flat, buffer, scratch,
+        scalar, scalar_float, scalar_memory, control, vector_integer, vector_float,
+        vector_convert, vector_compare, vector_lanes, packed, division, dual, global_memory, flat, buffer, scratch,
         atomics, lds, lds_exchange, lds_transpose, matrix, waits, barrier,
     ):  # fmt: skip
         table: Table = module.TABLE

@@ -7,21 +7,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tiledsl.targets.amdgpu.emulator.decode import Code
 from tiledsl.targets.amdgpu.emulator.scratch import PRIVATE_FLAG, PrivateMemory
 from tiledsl.targets.amdgpu.emulator.text import Parsed, registers_of
 from tiledsl.targets.amdgpu.emulator.waits import Deliver, Event, Fetch, LdsClocks, Waits
 from tiledsl.targets.gpu.emulator.barriers import Barriers
-from tiledsl.targets.gpu.emulator.cohort import Mask
+from tiledsl.targets.gpu.emulator.cohort import Cohort, Mask
 from tiledsl.targets.gpu.emulator.program import Instruction, InstructionClass
 from tiledsl.targets.gpu.emulator.shared_memory import SharedMemory
-
-if TYPE_CHECKING:
-    from tiledsl.targets.amdgpu.emulator.machine import Machine
 
 WORKGROUP = 0
 """The barrier of a workgroup, the only one that waves have."""
@@ -47,16 +45,18 @@ class MemoryUnits:
             signal and wait apart do.
     """
 
-    def __init__(self, machine: Machine) -> None:
-        cohort, code = machine.cohort, machine.code
+    def __init__(self, machine: Any) -> None:
+        """Make the units of a `Machine`, which imports this module and so is not named here."""
+        cohort: Cohort = machine.cohort
+        code: Code = machine.code
         self._parsed = code.parsed
         self.waits = Waits(machine)
         self.clocks = LdsClocks(cohort.blocks, cohort.warps)
         self.clocks.waits = self.waits
         size = code.lds_bytes + cohort.shared_bytes
-        self.granule = granule(code.parsed)
+        self.granule = code.lds_granule
         self.shared = SharedMemory(cohort, self.clocks, size, self.granule)
-        wave = np.arange(machine.waves)
+        wave = np.arange(cohort.blocks * cohort.warps)
         self.barriers = Barriers(
             self.clocks, wave // cohort.warps, wave, machine.scheduler.live, count=1
         )
@@ -65,7 +65,7 @@ class MemoryUnits:
             for word, value in enumerate((0, 0, 0xFFFFFFFF, PRIVATE_FLAG)):
                 machine.s_u32[first + word][:] = value
         self.private = PrivateMemory(cohort.blocks * cohort.threads, code.private_bytes)
-        self.signalled: NDArray[np.int64] = np.zeros(machine.waves, np.int64)
+        self.signalled: NDArray[np.int64] = np.zeros(len(wave), np.int64)
 
     def issue(
         self,
@@ -105,7 +105,7 @@ def granule(instructions: Sequence[Parsed]) -> int:
 
 
 def _lds_bytes(stem: str, to_lds: bool) -> int | None:
-    """Return the bytes that an instruction's accesses to LDS are a multiple of; None without any."""
+    """Return the bytes that an instruction's accesses to LDS are a multiple of; None of none."""
     if stem.startswith("global_load_lds_") or (stem.startswith("buffer_load_") and to_lds):
         return _TO_LDS.get(stem.rpartition("_")[2], 4)
     if stem.startswith("flat_"):

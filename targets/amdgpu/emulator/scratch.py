@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 Offsets = NDArray[np.int64]
 
 PRIVATE_FLAG = 1 << 23
-"""ADD_TID_ENABLE in the last word of a buffer's descriptor: lanes interleave, as private ones do."""
+"""ADD_TID_ENABLE in the last word of a descriptor: lanes interleave, as private memory's do."""
 
 
 class PrivateMemory:
