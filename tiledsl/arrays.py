@@ -181,7 +181,7 @@ def _read_dlpack(value: Any) -> Argument | None:
 
 
 Reader = Callable[[Any], Argument | None]
-_readers: dict[type, Reader] = {
+_readers: dict[type, Reader | None] = {
     bool: _read_bool,
     int: _read_int,
     float: _read_float,
@@ -189,7 +189,8 @@ _readers: dict[type, Reader] = {
 }
 
 
-def _is_torch_tensor(kind: type) -> bool:
+def is_torch_tensor(kind: type) -> bool:
+    """Return whether a Python type is torch's tensor or derived from it."""
     return any(c.__module__ == "torch" and c.__name__ == "Tensor" for c in kind.__mro__)
 
 
@@ -203,7 +204,7 @@ def _choose(kind: type[Any]) -> Reader | None:
         return _read_int
     if issubclass(kind, float):
         return _read_float
-    if _is_torch_tensor(kind):
+    if is_torch_tensor(kind):
         return _torch_reader()
     if hasattr(kind, "__cuda_array_interface__"):
         return _read_cuda_interface
@@ -221,12 +222,11 @@ def read(value: object) -> Argument | None:
             the parameter's name.
     """
     kind = type(value)
-    reader = _readers.get(kind)
+    if kind not in _readers:
+        _readers[kind] = _choose(kind)
+    reader = _readers[kind]
     if reader is None:
-        reader = _choose(kind)
-        if reader is None:
-            return None
-        _readers[kind] = reader
+        return None
     try:
         return reader(value)
     except KernelError:
@@ -243,7 +243,7 @@ def is_array(value: object) -> bool:
     kind: type[Any] = type(value)
     return (
         issubclass(kind, np.ndarray)
-        or _is_torch_tensor(kind)
+        or is_torch_tensor(kind)
         or hasattr(kind, "__cuda_array_interface__")
         or (hasattr(kind, "__dlpack__") and not issubclass(kind, np.generic))
     )
@@ -273,7 +273,7 @@ def host_memory(value: object) -> HostMemory:
     if isinstance(value, np.ndarray):
         span = _span(array.ctypes.data, array.shape, array.strides, array.itemsize)
         return HostMemory(span.start, span.stop, bool(array.flags.writeable))
-    if _is_torch_tensor(type(value)):
+    if is_torch_tensor(type(value)):
         size = array.element_size()
         strides = [stride * size for stride in array.stride()]
         span = _span(array.data_ptr(), tuple(array.shape), strides, size)

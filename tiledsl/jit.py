@@ -1,13 +1,11 @@
 """`@tile.jit`: a kernel, called as `kernel[grid](arguments)`.
 
 A call binds the arguments, reads each one's `ArgType`, looks up the compiled kernel for those
-types, the constexprs, the options and the chip, compiles it if it is new, and launches. The look-up
-is what a warm call costs, so it is one pass over the arguments and one dictionary.
+types, the constexprs, the options and the chip, compiles it if it is new, and launches. A call that
+repeats an earlier one on a GPU goes a short way (see `tiledsl.warm`).
 
-Which parameter is a constexpr is the marker's word alone: an annotation that is `tile.constexpr`,
-or text that ends in `constexpr`. Arguments that are None, strings, types, dtypes or functions are
-constexprs whatever the annotation, as there is no run-time form of them. A tuple is passed item by
-item (see `tiledsl.tuples`).
+Arguments that are None, strings, types, dtypes or functions are constexprs whatever the annotation,
+as there is no run-time form of them. A tuple is passed item by item (see `tiledsl.tuples`).
 """
 
 from __future__ import annotations
@@ -17,7 +15,6 @@ import inspect
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
@@ -33,67 +30,17 @@ from tiledsl.compile import (
 )
 from tiledsl.dialects.diagnostics import KernelError
 from tiledsl.dtypes import DType, constexpr, unwrap
+from tiledsl.parameters import Parameter, constant_key, parameters_of
 from tiledsl.source import Reach, reach
 from tiledsl.specialize import ArgType, parse_signature
 from tiledsl.tuples import Parts, is_tuple, parameter_of, run_time_names
+from tiledsl.warm import Launches
 
 if TYPE_CHECKING:
     from mlir import ir
 
 _ALIASES = {"maxnreg": "max_registers", "enable_fp_fusion": "fp_contract"}
 """Triton's names of options."""
-
-
-@dataclass(frozen=True)
-class Parameter:
-    """One parameter of a kernel."""
-
-    name: str
-    constexpr: bool
-    default: object = inspect.Parameter.empty
-
-
-def _is_marker(annotation: object) -> bool:
-    if isinstance(annotation, str):
-        return annotation.rpartition(".")[2].strip("\"' ") == "constexpr"
-    return annotation is constexpr
-
-
-def _parameters(function: Callable[..., object]) -> list[Parameter]:
-    kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    found: list[Parameter] = []
-    for parameter in inspect.signature(function).parameters.values():
-        if parameter.kind in kinds:
-            stars = 1 + kinds.index(parameter.kind)
-            raise KernelError(
-                f"kernel `{function.__name__}`: expected named parameters, "
-                f"found `{'*' * stars}{parameter.name}`"
-            )
-        found.append(Parameter(parameter.name, _is_marker(parameter.annotation), parameter.default))
-    return found
-
-
-def constant_key(value: object) -> object:
-    """Return what stands for a constexpr's value in a key.
-
-    1, 1.0 and True differ, and so do 0.0 and -0.0, also within tuples, lists and dictionaries.
-    Other values are compared as they compare themselves.
-
-    Raises:
-        TypeError: A value has no hash.
-    """
-    kind = value.__class__
-    if kind is float:
-        return kind, cast("float", value).hex()
-    if kind is tuple or kind is list:
-        return kind, tuple(constant_key(item) for item in cast("Sequence[object]", value))
-    if kind is dict:
-        items = cast("Mapping[object, object]", value).items()
-        return kind, tuple((constant_key(key), constant_key(item)) for key, item in items)
-    if isinstance(value, constexpr):
-        return constant_key(value.value)
-    hash(value)
-    return kind, value
 
 
 class JITFunction:
@@ -108,7 +55,7 @@ class JITFunction:
         functools.update_wrapper(self, function)
         self.fn = function
         self.name: str = function.__name__
-        self.parameters = _parameters(function)
+        self.parameters = parameters_of(function)
         self._defaults = dict(defaults)
         self._names = [parameter.name for parameter in self.parameters]
         self._fixed = [parameter.constexpr for parameter in self.parameters]
@@ -116,6 +63,7 @@ class JITFunction:
         self._reach: Reach | None = None
         self._loaded: dict[object, launch.Loaded] = {}
         self._compiled: dict[object, CompiledKernel] = {}
+        self._launches = Launches(self.parameters)
 
     def __repr__(self) -> str:
         return f"<tile.jit kernel {self.name}>"
@@ -210,7 +158,23 @@ class JITFunction:
 
     def _run(self, grid: object, *args: object, **kwargs: Any) -> CompiledKernel | None:
         """Launch; returns the compiled kernel, or None where the grid is empty."""
-        values, given = self._bind(args, kwargs)
+        found = self._launches.find(args, kwargs)
+        if found is None or self._has_changed():
+            return self._run_anew(grid, args, kwargs)
+        repeated, values, passed = found
+        if callable(grid):
+            grid = grid(dict(zip(self._names, values, strict=True)))
+        return repeated.run(grid, passed)
+
+    def _has_changed(self) -> bool:
+        """Whether a captured variable is another one than when the kernel was compiled."""
+        return self._reach is not None and self._reach.changed()
+
+    def _run_anew(
+        self, grid: object, args: Sequence[object], kwargs: Mapping[str, Any]
+    ) -> CompiledKernel | None:
+        """Launch, whatever the arguments are."""
+        values, given = self._bind(args, dict(kwargs))
         key: list[object] = []
         packed: list[int | float] = []
         places: list[str | None] = []
@@ -232,7 +196,7 @@ class JITFunction:
             words = f"kernel `{self.name}`: argument `{self._names[len(key)]}`: {error.message}"
             raise KernelError(words) from error.__cause__
         place = self._place(key, places)
-        if self._reach is not None and self._reach.changed():
+        if self._has_changed():
             self._forget()
         full_key = (place, *key, *given.items())
         loaded = self._loaded.get(full_key)
@@ -256,6 +220,9 @@ class JITFunction:
                 loaded.launch(sizes, copied, 0)
         else:
             loaded.launch(sizes, packed, launch.current_stream(place, objects))
+            with self._lock:
+                if place != HOST and self._loaded.get(full_key) is loaded:
+                    self._launches.keep(args, kwargs, loaded)
         return loaded.compiled
 
     def _read_tuple(
@@ -346,6 +313,7 @@ class JITFunction:
             self._reach = None
             self._loaded.clear()
             self._compiled.clear()
+            self._launches.forget()
 
     # --- compiling -----------------------------------------------------------------------------
 

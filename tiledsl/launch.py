@@ -98,6 +98,16 @@ def check_grid(grid: object, limits: Sequence[int]) -> Grid | None:
     Raises:
         KernelError: It is no tuple of one to three integers, or an axis is out of range.
     """
+    if type(grid) is tuple and 0 < len(cast("tuple[Any, ...]", grid)) < 4:
+        # What nearly all grids are, in a quarter of the time.
+        x, y, z = (*cast("tuple[Any, ...]", grid), 1, 1)[:3]
+        if (
+            type(x) is type(y) is type(z) is int
+            and 0 < x <= limits[0]
+            and 0 < y <= limits[1]
+            and 0 < z <= limits[2]
+        ):
+            return x, y, z
     sizes: tuple[Any, ...]
     sizes = tuple(cast("Sequence[Any]", grid)) if isinstance(grid, tuple | list) else (grid,)
     if not 1 <= len(sizes) <= 3:
@@ -129,12 +139,13 @@ def current_stream(place: str, arrays: Sequence[object]) -> int:
         return int(sys.modules["cupy"].cuda.get_current_stream().ptr)
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
-        return _torch_raw_stream()(index)
+        return torch_stream()(index)
     return 0
 
 
 @cache
-def _torch_raw_stream() -> Callable[[int], int]:
+def torch_stream() -> Callable[[int], int]:
+    """Return the function that gives torch's current stream on a device, by the device's number."""
     torch = sys.modules["torch"]
     raw = getattr(torch._C, "_cuda_getCurrentRawStream", None)
     if raw is not None:

@@ -1,0 +1,240 @@
+"""Calls that repeat earlier ones: found exactly when the compiled kernel is the same."""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tiledsl import arrays, launch, warm
+from tiledsl.arrays import read
+from tiledsl.dialects.diagnostics import KernelError
+from tiledsl.dtypes import constexpr
+from tiledsl.parameters import constant_key, parameters_of
+
+
+class Tensor:
+    """What a launch asks a tensor of torch for."""
+
+    def __init__(self, address: int, dtype: str = "float32", device: int = 0) -> None:
+        self.dtype = dtype
+        self.device = types.SimpleNamespace(type="cuda" if device >= 0 else "cpu")
+        self.is_cuda = device >= 0
+        self._place = address, device
+
+    def data_ptr(self) -> int:
+        return self._place[0]
+
+    def get_device(self) -> int:
+        return self._place[1]
+
+
+Tensor.__module__ = "torch"
+
+
+@pytest.fixture(autouse=True)
+def _torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stand in for torch; its dtypes are their names."""
+    names: dict[str, Any] = {name: name for name in ("float32", "float16", "int32", "bool")}
+    cuda = types.SimpleNamespace(current_stream=None)
+    raw = types.SimpleNamespace(_cuda_getCurrentRawStream=lambda index: 100 + index)  # pyright: ignore
+    fake: Any = types.SimpleNamespace(
+        version=types.SimpleNamespace(hip=None), cuda=cuda, _C=raw, **names
+    )
+    monkeypatch.setitem(sys.modules, "torch", fake)
+    for table in (arrays._readers, warm._readers):  # pyright: ignore[reportPrivateUsage]
+        monkeypatch.delitem(table, Tensor, raising=False)
+    launch.torch_stream.cache_clear()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _no_fakes_left() -> Any:
+    yield
+    launch.torch_stream.cache_clear()
+    for table in (arrays._readers, warm._readers):  # pyright: ignore[reportPrivateUsage]
+        table.pop(Tensor, None)
+    warm._tensors.clear()  # pyright: ignore[reportPrivateUsage]
+
+
+class Loaded:
+    """A kernel that notes how it was launched."""
+
+    limits = (100, 100, 100)
+    compiled = "the compiled kernel"
+
+    def __init__(self, place: str = "cuda:0") -> None:
+        self.place = place
+        self.launched: list[Any] = []
+
+    def launch(self, *launched: Any) -> None:
+        self.launched.append(launched)
+
+
+def kernel(x, n, bias=None, s=1.0, *, BLOCK: constexpr = 64, MODE: constexpr):  # type: ignore[no-untyped-def]  # pyright: ignore
+    raise NotImplementedError
+
+
+def launches(function: Callable[..., object] = kernel) -> warm.Launches:
+    return warm.Launches(parameters_of(function))
+
+
+def call(*args: Any, **kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    return args, kwargs
+
+
+def kept(*first: Any, **more: Any) -> tuple[warm.Launches, Loaded]:
+    table, loaded = launches(), Loaded()
+    table.keep(*call(*first, **more), loaded)  # pyright: ignore[reportArgumentType]
+    return table, loaded
+
+
+def test_a_call_is_repeated_with_its_own_addresses_and_numbers() -> None:
+    table, loaded = kept(Tensor(0x1000), 33, MODE="a")
+    for address, n, s in ((0x1000, 33, 1.0), (0x2000, 35, 2.5), (0x2000, 35, 2.5)):
+        found = table.find(*call(Tensor(address), n, s=s, MODE="a"))
+        assert found is not None
+        repeated, values, passed = found
+        assert values[1:] == (n, None, s, 64, "a")
+        assert list(passed) == [address, n, s]
+        assert repeated.run((2, 3), passed) == "the compiled kernel"
+        assert loaded.launched.pop() == ((2, 3, 1), passed, 100)
+
+
+def test_the_grid_is_checked_again() -> None:
+    table, loaded = kept(Tensor(0x1000), 33, MODE="a")
+    found = table.find(*call(Tensor(0x1000), 33, MODE="a"))
+    assert found is not None
+    assert found[0].run((0,), found[2]) is None
+    with pytest.raises(KernelError, match="expected 0 to 100 programs on axis 0, found 101"):
+        found[0].run(101, found[2])
+    assert not loaded.launched
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        call(Tensor(0x1004), 33, MODE="a"),
+        call(Tensor(0x1000, "float16"), 33, MODE="a"),
+        call(Tensor(0x1000, device=1), 33, MODE="a"),
+        call(Tensor(0x1000, device=-1), 33, MODE="a"),
+        call(np.zeros(4, np.float32), 33, MODE="a"),
+        call(Tensor(0x1000), 32, MODE="a"),
+        call(Tensor(0x1000), 1, MODE="a"),
+        call(Tensor(0x1000), True, MODE="a"),
+        call(Tensor(0x1000), 33.0, MODE="a"),
+        call(Tensor(0x1000), 1 << 40, MODE="a"),
+        call(Tensor(0x1000), np.int64(33), MODE="a"),
+        call(Tensor(0x1000), 33, Tensor(0x1000), MODE="a"),
+        call(Tensor(0x1000), 33, "text", MODE="a"),
+        call(Tensor(0x1000), 33, (1, 2), MODE="a"),
+        call(Tensor(0x1000), 33, MODE="b"),
+        call(Tensor(0x1000), 33, MODE=constexpr("a")),
+        call(Tensor(0x1000), 33, MODE=["a"]),
+        call(Tensor(0x1000), 33, BLOCK=64.0, MODE="a"),
+        call(Tensor(0x1000), 33, MODE="a", num_warps=8),
+        call(Tensor(0x1000), 33, MODE="a", num_warps=[8]),
+        call(Tensor(0x1000), 33),
+        call(Tensor(0x1000), MODE="a"),
+        call(Tensor(0x1000), 33, 1, 2, 3, 4, 5),
+        call(Tensor(0x1000), 33, n=33, MODE="a"),
+    ],
+)
+def test_a_call_of_another_kind_goes_the_long_way(other: Any) -> None:
+    table, _ = kept(Tensor(0x1000), 33, MODE="a")
+    assert table.find(*call(Tensor(0x1000), 33, MODE="a")) is not None
+    assert table.find(*other) is None
+    assert table.find(*call(Tensor(0x1000), 33, MODE="a")) is not None
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        (Tensor(0x1000, device=-1), 33),
+        (Tensor(0x1000, device=1), 33),
+        (Tensor(0x1000), 33, Tensor(0x1000, device=1)),
+        (np.zeros(4), 33),
+        (4, 33),
+    ],
+)
+def test_a_call_without_tensors_on_one_gpu_is_not_kept(args: Any) -> None:
+    table, _ = kept(*args, MODE="a")
+    assert table.find(*call(*args, MODE="a")) is None
+
+
+def test_what_was_forgotten_is_not_repeated() -> None:
+    table, _ = kept(Tensor(0x1000), 33, MODE="a")
+    assert table.find(*call(Tensor(0x1000), 33, MODE="a")) is not None
+    table.forget()
+    assert table.find(*call(Tensor(0x1000), 33, MODE="a")) is None
+
+
+def test_few_calls_are_known_by_their_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(warm, "_MOST", 3)
+    table, _ = kept(Tensor(0x1000), 33, MODE="a")
+    for n in (33, 34, 35, 37, 33, 34, 39):
+        found = table.find(*call(Tensor(0x1000), n, MODE="a"))
+        assert found is not None
+        assert list(found[2]) == [0x1000, n, 1.0]
+    assert len(table._exact) <= 3  # pyright: ignore[reportPrivateUsage]
+
+
+def test_names_of_parameters_do_not_clash() -> None:
+    def odd(options, given, values, options_=3):  # type: ignore[no-untyped-def]  # pyright: ignore
+        raise NotImplementedError
+
+    bind = warm.binder(parameters_of(odd))  # pyright: ignore[reportUnknownArgumentType]
+    assert bind(1, values=2, given=4, num_warps=8) == ((1, 4, 2, 3), {"num_warps": 8})
+    with pytest.raises(TypeError):
+        bind(1, 2)
+
+
+TENSORS = st.builds(
+    Tensor,
+    st.sampled_from([0x1000, 0x2000, 0x1008]),
+    st.sampled_from(["float32", "float16"]),
+    st.sampled_from([0, 0, 0, 1]),
+)
+NUMBERS = st.sampled_from([0, 1, 16, 17, 31, -1, True, False, 1.0, 0.0, -0.0, 2.5, 1 << 40, None])
+CONSTANTS = st.sampled_from([0, 1, True, False, 1.0, 0.0, -0.0, "a", None, (1,), (True,)])
+
+
+def any_call(x: Any, n: Any, bias: Any, s: Any, block: Any, mode: Any, options: Any) -> Any:
+    return call(x, n, bias, s=s, BLOCK=block, MODE=mode, **options)
+
+
+CALLS = st.builds(
+    any_call, TENSORS, NUMBERS, st.one_of(NUMBERS, TENSORS), NUMBERS, CONSTANTS, CONSTANTS,
+    st.sampled_from([{}, {"num_warps": 4}, {"num_warps": 8}]),
+)  # fmt: skip
+
+
+def long_way(made: Any) -> object:
+    """Return the key by which the long way tells kernels apart."""
+    args, kwargs = made
+    values = [*args, kwargs["s"]]
+    found = [read(value) for value in values]
+    types_ = [argument and (argument[0], argument[2]) for argument in found]
+    constants = [constant_key(kwargs[name]) for name in ("BLOCK", "MODE")]
+    return types_, constants, kwargs.get("num_warps")
+
+
+@given(first=CALLS, second=CALLS)
+@settings(max_examples=300, deadline=None)
+def test_a_call_is_found_exactly_when_the_long_way_would_find_its_kernel(
+    first: Any, second: Any
+) -> None:
+    table, _ = kept(*first[0], **first[1])
+    places = {a[2] for v in first[0] if (a := read(v)) is not None} - {None}
+    for _ in range(2):
+        found = table.find(*second)
+        assert (found is not None) == (places == {"cuda:0"} and long_way(first) == long_way(second))
+        if found is not None:
+            values = [*second[0], second[1]["s"]]
+            wanted = [argument[1] for v in values if (argument := read(v)) is not None]
+            assert [float(v).hex() for v in found[2]] == [float(v).hex() for v in wanted]
