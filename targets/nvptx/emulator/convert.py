@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from tiledsl.targets.gpu.emulator.fused import two_sum
 from tiledsl.targets.gpu.emulator.program import InstructionClass, Step
 from tiledsl.targets.nvptx.emulator.float_values import (
+    canonical,
     flush,
     narrow,
     narrow_pair,
@@ -130,7 +131,7 @@ def _conversion(
 ) -> Callable[[Values], Values]:
     """Return what converts values of one type to another."""
     if _is_float(source) and _is_float(to):
-        return lambda values: float_to_float(values, to, whole, mode)
+        return lambda values: canonical(float_to_float(values, to, whole, mode))
     if _is_float(source):
         return lambda values: float_to_integer(values, to, whole or "rzi")
     if _is_float(to):
@@ -244,7 +245,7 @@ def unpack_small(codes: Values, name: str) -> NDArray[np.float64]:
 def _packed(pair: NDArray[np.float64], to: str, mode: str, finite: bool) -> Values:
     """Return pairs rounded to a type, as the bits of one register."""
     if to in TYPES:
-        found = narrow(pair, TYPES[to].element, mode)
+        found = canonical(narrow(pair, TYPES[to].element, mode))
         bits = np.ascontiguousarray(_finite(found) if finite else found)
         return bits.view(np.uint32).reshape(-1)
     small = _SMALL[to]

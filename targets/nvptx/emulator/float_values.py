@@ -39,6 +39,20 @@ _NORMAL: dict[Any, Any] = {
 """The least normal number of each type."""
 
 
+_CANONICAL: dict[int, Any] = {2: np.uint16(0x7FFF), 4: np.uint32(0x7FFFFFFF)}
+"""The NaN that arithmetic gives, by bytes; of f64 it is the processor's own."""
+
+
+def canonical(values: Values) -> Values:
+    """Return values whose NaNs are the one that NVIDIA's arithmetic gives."""
+    if values.dtype.itemsize == 8 or np.ndim(values) == 0 or not values.size:
+        return values
+    lowest = np.minimum.reduce(values, axis=None)  # a NaN if any is one
+    if lowest == lowest:
+        return values
+    return select(np.isnan(values), _CANONICAL[values.dtype.itemsize].view(values.dtype), values)
+
+
 def flush(values: Values) -> Values:
     """Return values with subnormal numbers replaced by zeros of their sign."""
     least = _NORMAL[values.dtype]

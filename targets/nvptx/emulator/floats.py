@@ -2,8 +2,9 @@
 
 Results are rounded once, as the instruction says. The `.approx` instructions are computed in
 float64 and rounded to nearest, so they are within the error that PTX documents and not the
-hardware's bits. NaNs are NaNs, not the hardware's canonical ones, except where an instruction's
-text promises those.
+hardware's bits. A NaN that arithmetic gives is the hardware's canonical one: positive, with all
+fraction bits set; of f64 it is the processor's own, which is NVIDIA's too where it comes from an
+invalid operation.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import numpy as np
 
 from tiledsl.targets.gpu.emulator.program import InstructionClass, Step
 from tiledsl.targets.nvptx.emulator import float_values as exact
-from tiledsl.targets.nvptx.emulator.float_values import flush, narrow, saturate
+from tiledsl.targets.nvptx.emulator.float_values import canonical, flush, narrow, saturate
 from tiledsl.targets.nvptx.emulator.opcodes import Decoder, Opcode, Options, Table
 from tiledsl.targets.nvptx.emulator.operands import TYPES, Context, Values, select
 from tiledsl.targets.nvptx.emulator.text import Parsed
@@ -41,11 +42,11 @@ class _Finish:
     def around(self, function: Callable[..., Values]) -> Callable[..., Values]:
         """Return a function with them applied."""
         if not (self.flushes or self.saturates or self.relu):
-            return function
+            return lambda *operands: canonical(function(*operands))
 
         def finished(*operands: Values) -> Values:
             given = [flush(one) for one in operands] if self.flushes else operands
-            found = function(*given)
+            found = canonical(function(*given))
             if self.flushes:
                 found = flush(found)
             if self.saturates:
@@ -216,18 +217,11 @@ def _copy_sign(instruction: Parsed, context: Context) -> Step:
 
 # --- minima and maxima ---------------------------------------------------------------------------
 
-_CANONICAL: dict[Any, int] = {2: 0x7FFF, 4: 0x7FFFFFFF, 8: 0x7FFFFFFFFFFFFFFF}
-"""The NaN that min and max give, by bytes."""
-
-
-def _nan(element: np.dtype[Any]) -> Any:
-    return np.array(_CANONICAL[element.itemsize], f"u{element.itemsize}").view(element)[()]
-
 
 def extreme(a: Values, b: Values, largest: bool, keeps_nan: bool) -> Values:
     """Return the larger (smaller) of each pair; +0 is larger than -0.
 
-    A NaN loses against a number, unless `keeps_nan`; what is a NaN then is the canonical one.
+    A NaN loses against a number, unless `keeps_nan`; a NaN that is left is the canonical one.
     """
     if keeps_nan:
         found: Values = np.maximum(a, b) if largest else np.minimum(a, b)
@@ -238,8 +232,7 @@ def extreme(a: Values, b: Values, largest: bool, keeps_nan: bool) -> Values:
         signs = np.signbit(a) & np.signbit(b) if largest else np.signbit(a) | np.signbit(b)
         zeros = select(signs, found.dtype.type(-0.0), found.dtype.type(0))
         found = select(zero & (a == b), zeros, found)
-    missing = np.isnan(found)
-    return select(missing, _nan(found.dtype), found) if missing.any() else found
+    return canonical(found)
 
 
 def _extreme(largest: bool) -> Decoder:

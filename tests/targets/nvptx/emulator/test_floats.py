@@ -278,3 +278,13 @@ def test_properties() -> None:
     for name, truth in wanted.items():
         (found,) = evaluate(f"testp.{name}.f32 {{d}}, {{a}}", a, results=(np.bool_,))
         assert found.tolist() == truth, name
+
+
+def test_a_nan_of_arithmetic_is_the_canonical_one() -> None:
+    a = np.array([np.inf, -np.nan, 1], np.float32)
+    b = np.array([-np.inf, 1, 2], np.float32)
+    (found,) = evaluate("add.f32 {d}, {a}, {b}", a, b, results=(np.uint32,))
+    assert found.tolist() == [0x7FFFFFFF, 0x7FFFFFFF, 0x40400000]
+    signalling = np.array([0x7D01, 0xFD01, 0x3C00], np.uint16)
+    (wide,) = evaluate("cvt.f32.f16 {d}, {a}", signalling, results=(np.uint32,))
+    assert wide.tolist() == [0x7FFFFFFF, 0x7FFFFFFF, 0x3F800000]
