@@ -82,6 +82,10 @@ class WaveBlock(BasicBlock):
     end_registers: int = 0
 
 
+_FEW = 1 << 31
+"""v31: a wave never has fewer registers than up to it."""
+
+
 @dataclass(frozen=True)
 class Code:
     """A decoded kernel.
@@ -116,10 +120,10 @@ class Code:
 
     @cached_property
     def vectors(self) -> int:
-        """How many vector registers there must be for the highest that is named, v0 at least."""
+        """How many vector registers there are to be: all that are named, and a few at least."""
         named = [registers_of(one.operands) for one in self.parsed]
         named += [registers_of(one.dual.operands) for one in self.parsed if one.dual is not None]
-        return max((bits & VECTOR_BITS).bit_length() for bits in [1, *named])
+        return max((bits & VECTOR_BITS).bit_length() for bits in [_FEW, *named])
 
     @cached_property
     def _starts(self) -> dict[int, int]:
@@ -232,8 +236,8 @@ def _families() -> Table:
     merged: dict[str, Entry | Ending] = {}
     for module in (
         scalar, scalar_float, scalar_memory, control, vector_integer, vector_float,
-        vector_convert, vector_compare, vector_lanes, packed, division, dual, global_memory, flat, buffer, scratch,
-        atomics, lds, lds_exchange, lds_transpose, matrix, waits, barrier,
+        vector_convert, vector_compare, vector_lanes, packed, division, dual,
+        global_memory, flat, buffer, scratch, atomics, lds, lds_exchange, lds_transpose, matrix, waits, barrier,
     ):  # fmt: skip
         table: Table = module.TABLE
         twice = merged.keys() & table.keys()

@@ -16,7 +16,7 @@ whoever writes EXEC calls `refresh`.
 
 Invariants: an instruction computes for all waves and lanes and masks only what it writes (with
 `lanes` for vector registers, `active` for scalar ones); waves that are in another group, or lanes
-that EXEC switches off, keep theirs.
+that EXEC switches off, keep theirs. Registers that the hardware does not set start as poison (NaN).
 
 Asynchronous loads: `outstanding` has a bit for each register (numbered as `text.registers_of`
 says) that some load has still to write. Each step is checked against it before it runs, and what
@@ -32,6 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tiledsl.targets.amdgpu.emulator.decode import Code, WaveBlock
+from tiledsl.targets.amdgpu.emulator.lanes import POISON
 from tiledsl.targets.amdgpu.emulator.memory_units import MemoryUnits
 from tiledsl.targets.amdgpu.emulator.text import EXEC, TTMP
 from tiledsl.targets.gpu.emulator.cohort import Cohort
@@ -39,8 +40,6 @@ from tiledsl.targets.gpu.emulator.engine import Engine
 from tiledsl.targets.gpu.emulator.program import BasicBlock
 from tiledsl.targets.gpu.emulator.scheduler import Mask
 
-VECTORS = 512
-"""Vector registers, accumulation registers included."""
 SCALARS = 132
 _KINDS: dict[str, Any] = {
     "u16": np.uint16, "i16": np.int16, "f16": np.float16, "u32": np.uint32, "i32": np.int32,
@@ -95,8 +94,8 @@ class Machine(Engine):
         self.code = code
         self.waves = waves
         self.wave_size = code.wave_size
-        self.vgpr = np.zeros((VECTORS, waves, code.wave_size), np.uint32)
-        self.sgpr = np.zeros((SCALARS // 2, waves, 2), np.uint32)
+        self.vgpr = np.full((code.vectors, waves, code.wave_size), POISON, np.uint32)
+        self.sgpr = np.full((SCALARS // 2, waves, 2), POISON, np.uint32)
         self.scc = np.zeros(waves, np.bool_)
         self.mode = np.full(waves, code.mode, np.uint32)
         self.outstanding = 0
@@ -122,7 +121,8 @@ class Machine(Engine):
             setattr(self, f"c_{name}", [one[:, None] for one in scalars])
         for name in ("u16", "i16", "f16"):
             halves = self.vgpr.view(_KINDS[name]).reshape(*self.vgpr.shape, 2)
-            setattr(self, f"v_{name}", [halves[i >> 1, ..., i & 1] for i in range(2 * VECTORS)])
+            numbers = range(2 * len(self.vgpr))
+            setattr(self, f"v_{name}", [halves[i >> 1, ..., i & 1] for i in numbers])
             short = self.sgpr.view(_KINDS[name])
             setattr(self, f"c_{name}", [short[i >> 2, :, i & 3, None] for i in range(2 * SCALARS)])
         for name in ("u64", "i64", "f64"):

@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tiledsl.dialects.diagnostics import CompilerBug
+from tiledsl.targets.amdgpu.emulator import floats
 from tiledsl.targets.amdgpu.emulator.decode import Context
 from tiledsl.targets.amdgpu.emulator.text import EXEC, Constant, Name, Operand, Register
 from tiledsl.targets.gpu.emulator import formats
@@ -251,6 +252,32 @@ def _read_name(operand: Name, kind: str, context: Context) -> Read:
     raise CompilerBug(f"the AMDGPU emulator does not know the operand {operand.text!r}")
 
 
+def flushes(kind: str, context: Context, *, output: bool) -> bool:
+    """Say whether MODE may tell an operand of a kind to take subnormal numbers for zero."""
+    if kind not in ("f16", "f32", "f64"):
+        return False
+    return context.mode_varies or not context.mode & _keeps(kind, output)
+
+
+def _keeps(kind: str, output: bool) -> int:
+    """Return the bit of MODE that keeps subnormal numbers of a kind, as sources or as results."""
+    return 1 << ((4 if kind == "f32" else 6) + output)
+
+
+def flushed(compute: Read, kind: str, *, output: bool) -> Read:
+    """Return what takes subnormal values for zero in the waves whose MODE says so."""
+    keeps = np.uint32(_keeps(kind, output))
+
+    def read(m: Any) -> Array:
+        value = compute(m)
+        keep = (m.mode & keeps) != 0
+        if keep.all():
+            return value
+        return np.where(keep[:, None], value, floats.flush(value))
+
+    return read
+
+
 def writer(
     operand: Operand, kind: str, context: Context, half: int = 0, zero_high: bool = False
 ) -> Write:
@@ -372,6 +399,9 @@ def scalar_writer(operand: Operand, kind: str, context: Context) -> Write:
         return lambda m, value: None
     if not isinstance(operand, Register) or operand.file != "s":
         raise CompilerBug(f"{context.instruction.text}: expected to write a scalar register")
+    if width(kind) == 16:
+        whole, dtype = scalar_writer(operand, "u32", context), DTYPES[kind]
+        return lambda m, value: whole(m, np.ascontiguousarray(value, dtype).view(np.uint16))
     wide = width(kind) == 64
     index = operand.index // 2 if wide else operand.index
     list_name = f"s_{kind}"

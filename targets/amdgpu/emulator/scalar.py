@@ -486,11 +486,17 @@ def _set_register(parsed: Parsed, context: Context) -> Step:
     return _write_mode(offset, size, value)
 
 
+_ROUNDING = np.uint32(15)
+"""The bits of MODE that choose another rounding than to nearest even."""
+
+
 def _write_mode(offset: int, size: int, value: Compute) -> Step:
     mask = np.uint32(((1 << size) - 1) << offset)
 
     def step(m: Any) -> None:
         new = (m.mode & ~mask) | (value(m) << np.uint32(offset) & mask)
+        if (new[m.active] & _ROUNDING).any():
+            raise CompilerBug("the AMDGPU emulator rounds to nearest even only")
         np.copyto(m.mode, new, where=m.active)
 
     return step

@@ -408,6 +408,10 @@ def _string(text: str) -> bytes:
     return _ESCAPE.sub(meant, text.strip().strip('"').encode())
 
 
+VECTOR_BITS = (1 << 512) - 1
+"""The bits of vector registers in what `registers_of` returns."""
+
+
 def registers_of(operands: Sequence[Operand]) -> int:
     """Return the registers that operands name, a bit each: bit i is v[i], bit 512 + i is s[i]."""
     bits = 0

@@ -24,6 +24,8 @@ from tiledsl.targets.amdgpu.emulator.modifiers import dpp, is_dpp, sdwa_reader, 
 from tiledsl.targets.amdgpu.emulator.operands import (
     Read,
     Write,
+    flushed,
+    flushes,
     mask_reader,
     mask_writer,
     plain,
@@ -63,6 +65,16 @@ def source_readers(
         mask = mask_reader(operands[-1], context)
         reads.append(mask if kinds[-1] == "mask" else lambda m: mask(m).view(np.uint8))
         return reads
+    reads = _plain_readers(parsed, operands, kinds, context)
+    return [
+        flushed(read, kind, output=False) if flushes(kind, context, output=False) else read
+        for read, kind in zip(reads, kinds, strict=True)
+    ]
+
+
+def _plain_readers(
+    parsed: Parsed, operands: tuple[Operand, ...], kinds: tuple[str, ...], context: Context
+) -> list[Read]:
     if len(operands) != len(kinds):
         raise CompilerBug(f"{parsed.text}: expected {len(kinds)} sources, found {len(operands)}")
     if parsed.encoding == "sdwa":
@@ -91,7 +103,7 @@ def _scaled(compute: Read, factor: float) -> Read:
     return scaled
 
 
-def _output_modifiers(parsed: Parsed, kind: str, compute: Read) -> Read:
+def _output_modifiers(parsed: Parsed, compute: Read) -> Read:
     """Apply omod, then clamp to 0 and 1 (of NaN: 0), to a float result."""
     factor = _FACTORS[parsed.modifiers.get("mul", "")] / _FACTORS[parsed.modifiers.get("div", "")]
     unclamped = compute if factor == 1 else _scaled(compute, factor)
@@ -140,7 +152,9 @@ class Operation:
                 raise CompilerBug(f"the AMDGPU emulator does not know this clamp: {parsed.text}")
             function = self.clamped
         compute = composed(function, reads)
-        return (_output_modifiers(parsed, self.result, compute) if real else compute), write
+        if flushes(self.result, context, output=True):
+            compute = flushed(compute, self.result, output=True)
+        return (_output_modifiers(parsed, compute) if real else compute), write
 
     def _writer(self, parsed: Parsed, context: Context) -> Write:
         if parsed.encoding == "sdwa":

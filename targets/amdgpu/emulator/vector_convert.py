@@ -38,7 +38,7 @@ def _to(dtype: Any) -> Unary:
     return lambda value: value.astype(dtype)
 
 
-_TO_INTEGER: dict[str, Unary] = {
+TO_INTEGER: dict[str, Unary] = {
     "i32": floats.to_integer(-(2**31), 2**31 - 1, np.int32),
     "u32": floats.to_integer(0, 2**32 - 1, np.uint32),
     "i16": floats.to_integer(-(2**15), 2**15 - 1, np.int16),
@@ -70,7 +70,7 @@ def _both(first: Array, second: Array) -> NDArray[np.uint32]:
     return low | (high << np.uint32(16))
 
 
-def _packed(function: Unary) -> Binary:
+def packed(function: Unary) -> Binary:
     """Return the function that converts two values and packs the results of 16 bits."""
     return lambda a, b: _both(function(a), function(b))
 
@@ -231,17 +231,17 @@ def _plain_table() -> dict[str, Entry]:
     for integer in ("i32", "u32"):
         for kind in ("f32", "f64"):
             dtype = np.float32 if kind == "f32" else np.float64
-            table[f"v_cvt_{integer}_{kind}"] = _op(integer, kind, _TO_INTEGER[integer])
+            table[f"v_cvt_{integer}_{kind}"] = _op(integer, kind, TO_INTEGER[integer])
             table[f"v_cvt_{kind}_{integer}"] = _op(kind, integer, _to(dtype))
     for integer in ("i16", "u16"):
-        table[f"v_cvt_{integer}_f16"] = _op(integer, "f16", _TO_INTEGER[integer])
+        table[f"v_cvt_{integer}_f16"] = _op(integer, "f16", TO_INTEGER[integer])
         table[f"v_cvt_f16_{integer}"] = _op("f16", integer, _to(np.float16))
     for byte in range(4):
         shift = np.uint32(8 * byte)
         table[f"v_cvt_f32_ubyte{byte}"] = _op(
             "f32", "u32", lambda a, shift=shift: (a >> shift & np.uint32(0xFF)).astype(np.float32)
         )
-    up, floor = _after(_TO_INTEGER["i32"], _nearest_up), _after(_TO_INTEGER["i32"], np.floor)
+    up, floor = _after(TO_INTEGER["i32"], _nearest_up), _after(TO_INTEGER["i32"], np.floor)
     table |= {
         "v_cvt_f32_f16": _op("f32", "f16", _to(np.float32)),
         "v_cvt_f16_f32": _op("f16", "f32", _to(np.float16)),
@@ -262,8 +262,8 @@ def _plain_table() -> dict[str, Entry]:
         norm = _normalized(low, factor, dtype)
         for spelled in ("norm", "_norm_"):
             joined = f"v_cvt_pk{spelled}" if spelled == "norm" else "v_cvt_pk_norm"
-            table[f"{joined}_{name}_f32"] = _op("u32", "f32 f32", _packed(norm))
-            table[f"{joined}_{name}_f16"] = _op("u32", "f16 f16", _packed(norm))
+            table[f"{joined}_{name}_f32"] = _op("u32", "f32 f32", packed(norm))
+            table[f"{joined}_{name}_f16"] = _op("u32", "f16 f16", packed(norm))
         table[f"v_cvt_norm_{name}_f16"] = _op(name, "f16", norm)
     return table
 
@@ -275,16 +275,16 @@ def _saturate_bytes(value: Array) -> Array:
 
 
 def _packed_table() -> dict[str, Entry]:
-    truncated = _op("u32", "f32 f32", _packed(toward_zero))
+    truncated = _op("u32", "f32 f32", packed(toward_zero))
     table = {
         "v_cvt_pkrtz_f16_f32": truncated,
         "v_cvt_pk_rtz_f16_f32": truncated,
-        "v_cvt_pk_f16_f32": _op("u32", "f32 f32", _packed(_to(np.float16))),
-        "v_cvt_pk_bf16_f32": _op("u32", "f32 f32", _packed(to_bfloat16)),
-        "v_cvt_pk_i16_i32": _op("u32", "i32 i32", _packed(_clipped(-(2**15), 2**15 - 1, np.int16))),
-        "v_cvt_pk_u16_u32": _op("u32", "u32 u32", _packed(_clipped(0, 2**16 - 1, np.uint16))),
-        "v_cvt_pk_i16_f32": _op("u32", "f32 f32", _packed(_TO_INTEGER["i16"])),
-        "v_cvt_pk_u16_f32": _op("u32", "f32 f32", _packed(_TO_INTEGER["u16"])),
+        "v_cvt_pk_f16_f32": _op("u32", "f32 f32", packed(_to(np.float16))),
+        "v_cvt_pk_bf16_f32": _op("u32", "f32 f32", packed(to_bfloat16)),
+        "v_cvt_pk_i16_i32": _op("u32", "i32 i32", packed(_clipped(-(2**15), 2**15 - 1, np.int16))),
+        "v_cvt_pk_u16_u32": _op("u32", "u32 u32", packed(_clipped(0, 2**16 - 1, np.uint16))),
+        "v_cvt_pk_i16_f32": _op("u32", "f32 f32", packed(TO_INTEGER["i16"])),
+        "v_cvt_pk_u16_f32": _op("u32", "f32 f32", packed(TO_INTEGER["u16"])),
         "v_cvt_pk_u8_f32": _op("u32", "f32 u32 u32", _pack_byte),
         "v_pack_b32_f16": _op("u32", "f16 f16", _both),
     }

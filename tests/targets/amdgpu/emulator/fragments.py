@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from tiledsl.targets.amdgpu.chips import CHIPS
 from tiledsl.targets.amdgpu.emulator import load
 from tiledsl.targets.amdgpu.emulator.machine import Machine
+from tiledsl.targets.amdgpu.emulator.text import VCC
 from tiledsl.targets.gpu.emulator.cohort import Cohort, Mode
 from tiledsl.targets.gpu.emulator.counters import Counters
 from tiledsl.targets.gpu.emulator.findings import Findings, Kind
@@ -32,6 +33,7 @@ kernel:
 \t\t.amdhsa_private_segment_fixed_size {private}
 {user}
 \t\t.amdhsa_system_sgpr_workgroup_id_x 1
+\t\t.amdhsa_float_denorm_mode_32 3
 {size}
 \t.end_amdhsa_kernel
 """
@@ -133,6 +135,8 @@ class Fragment:
         counters = Counters(len(self.program.instructions), self.program.rules, cohort.warp_of)
         cohort.counters = counters
         machine = self.program.machine(cohort)
+        machine.vgpr[1:] = 0
+        machine.sgpr[2 : VCC // 2 + 1] = 0
         for register, values in (vectors or {}).items():
             words = values if values.dtype.itemsize == 4 else values.astype(np.uint32)
             machine.vgpr[register][:] = np.ascontiguousarray(words).view(np.uint32)
