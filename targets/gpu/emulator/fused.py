@@ -18,8 +18,10 @@ Reals = NDArray[np.float64]
 
 _LOW, _HIGH = 2.0**-400, 2.0**400
 """Magnitudes between which nothing below can overflow or lose bits."""
-_BELOW_FLOAT32, _HALF_FLOAT32, _NORMAL_FLOAT32 = (1 << 29) - 1, 1 << 28, 2.0**-126
-"""The bits of a float64 that a float32 lacks, half a unit, and the least normal float32."""
+_BELOW_FLOAT32, _HALF_FLOAT32 = np.uint64((1 << 29) - 1), np.uint64(1 << 28)
+"""The bits of a float64 that a float32 lacks, and half a unit among them."""
+_NORMAL_FLOAT32 = np.uint64((1023 - 126) << 53)
+"""Twice the bits of the least float32 that is normal."""
 
 
 def fused_multiply_add(a: Any, b: Any, c: Any) -> Reals:
@@ -41,15 +43,22 @@ def fused_multiply_add(a: Any, b: Any, c: Any) -> Reals:
 def fused_float32(a: Any, b: Any, c: Any) -> NDArray[np.float32]:
     """Return a b + c of float32 values, held as float32 or float64, correctly rounded."""
     with np.errstate(all="ignore"):
-        product = np.asarray(a, np.float64) * np.asarray(b, np.float64)
-        product, addend = np.broadcast_arrays(product, np.asarray(c, np.float64))
-        total = product + addend
-        # Rounding twice differs only where the first result lies halfway between two float32.
-        doubtful = (total.view(np.int64) & _BELOW_FLOAT32) == _HALF_FLOAT32
-        doubtful |= np.abs(total) < _NORMAL_FLOAT32
-        if doubtful.any():
-            total = sum_to_odd(product, addend)
-        return total.astype(np.float32)
+        product: Reals = np.asarray(np.multiply(a, b, dtype=np.float64))
+        total = np.asarray(product + c)
+        bits = total.view(np.uint64)
+        # Rounding twice differs only where the first result lies halfway between two float32, which
+        # is elsewhere for those below the normal ones.
+        if ((bits & _BELOW_FLOAT32) == _HALF_FLOAT32).any() or _smallest(bits) < _NORMAL_FLOAT32:
+            total = sum_to_odd(*np.broadcast_arrays(product, np.asarray(c, np.float64)))
+        found: NDArray[np.float32] = total.astype(np.float32)
+        return found
+
+
+def _smallest(bits: NDArray[np.uint64]) -> np.uint64:
+    """Return twice the bits of the smallest magnitude that is not 0, less 1."""
+    one = np.uint64(1)
+    found: np.uint64 = np.min((bits << one) - one)
+    return found
 
 
 def sum_to_odd(a: Reals, b: Reals) -> Reals:
