@@ -72,6 +72,7 @@ def load(text: str, entry: str, chip: str, memory: GlobalMemory) -> Program:
         (x, y, z),
         tuple(context.parts),
         registers_of(function, context),
+        (*function.directives.get("maxnreg", ()), 0)[0],
     )
     instructions = [one for block in blocks for one in block.instructions]
     return Program(blocks, instructions, layout, Rules(), context.atomic)

@@ -68,6 +68,7 @@ from tiledsl.targets.nvptx.emulator import (
     mbarrier,
     memory,
     moves,
+    register_pool,
     tensor_copy,
     wgmma,
 )
@@ -97,6 +98,7 @@ _FAMILIES: tuple[Table, ...] = (
     wgmma.TABLE,
     tensor_copy.TABLE,
     fences.TABLE,
+    register_pool.TABLE,
 )
 """Every family; no two have the same key."""
 

@@ -1,9 +1,9 @@
-"""Fences, and what a kernel tells the chip about registers and grids.
+"""Fences, and what a kernel tells the chip about other grids.
 
 A cohort executes one instruction at a time, so a fence that only orders memory changes nothing
 here. The one that a kernel cannot do without is `fence.proxy.async`: see `async_proxy`.
 
-Source: PTX ISA 9.7.13.4, "membar / fence"; 9.7.20.5, "setmaxnreg"; 9.7.13.13, "griddepcontrol".
+Source: PTX ISA 9.7.13.4, "membar / fence"; 9.7.13.13, "griddepcontrol".
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING
 from tiledsl.targets.gpu.emulator.program import InstructionClass, Step
 from tiledsl.targets.nvptx.emulator import text as ptx
 from tiledsl.targets.nvptx.emulator.async_proxy import AsyncProxy
-from tiledsl.targets.nvptx.emulator.convergence import collective
 from tiledsl.targets.nvptx.emulator.mbarrier_state import Mbarriers
-from tiledsl.targets.nvptx.emulator.opcodes import Ending, Opcode, Options, Table, unknown
+from tiledsl.targets.nvptx.emulator.opcodes import Opcode, Options, Table
 from tiledsl.targets.nvptx.emulator.operands import Context
 from tiledsl.targets.nvptx.emulator.warps import Warps
 
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
 
 _SEMANTICS = ("sc", "acq_rel", "acquire", "release")
 _SCOPES = ("cta", "cluster", "gpu", "sys", "gl")
-_LEAST_REGISTERS, _MOST_REGISTERS = 24, 256
 
 
 def _nothing(machine: Machine) -> None:
@@ -67,21 +65,6 @@ def _decode_initialized(instruction: ptx.Parsed, context: Context) -> Step:
     return step
 
 
-def _decode_registers(instruction: ptx.Parsed, context: Context) -> Ending:
-    options = Options(instruction)
-    options.ignore("sync", "aligned", "u32", "inc", "dec")
-    options.done()
-    (count,) = instruction.operands
-    legal = (
-        isinstance(count, ptx.Immediate)
-        and _LEAST_REGISTERS <= count.value <= _MOST_REGISTERS
-        and count.value % 8 == 0
-    )
-    if not legal:
-        raise unknown(instruction, "expected 24 to 256 registers, a multiple of 8")
-    return collective(_nothing)
-
-
 def _decode_grids(instruction: ptx.Parsed, context: Context) -> Step:
     """Decode `griddepcontrol`: one launch is emulated after the other."""
     options = Options(instruction)
@@ -96,6 +79,5 @@ TABLE: Table = {
     "fence.proxy": Opcode(_decode_proxy, InstructionClass.SYNCHRONIZE),
     "membar.proxy": Opcode(_decode_proxy, InstructionClass.SYNCHRONIZE),
     "fence.mbarrier_init": Opcode(_decode_initialized, InstructionClass.SYNCHRONIZE),
-    "setmaxnreg": Opcode(_decode_registers, InstructionClass.SYNCHRONIZE),
     "griddepcontrol": Opcode(_decode_grids, InstructionClass.SYNCHRONIZE),
 }

@@ -59,6 +59,7 @@ class Layout:
         cluster: Blocks a cluster, along x, y and z.
         parts: The parts that are made with the machine.
         instructions: What each instruction does to registers, in kernels that have `wgmma`.
+        registers_at_entry: Registers a thread that the text asks for (`.maxnreg`), or 0.
     """
 
     chip: Chip
@@ -69,6 +70,7 @@ class Layout:
     cluster: tuple[int, int, int] = (1, 1, 1)
     parts: Sequence[Callable[[Machine], Any]] = ()
     instructions: Sequence[Registers] = ()
+    registers_at_entry: int = 0
 
 
 class Machine(Engine):
