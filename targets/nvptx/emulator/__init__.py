@@ -7,7 +7,9 @@ and `machine` executes them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import gc
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from tiledsl.dialects.diagnostics import CompilerBug
@@ -55,6 +57,26 @@ def load(text: str, entry: str, chip: str, memory: GlobalMemory) -> Program:
     Raises:
         CompilerBug: It holds an instruction that the emulator does not know, which the error names.
     """
+    with _no_collection():
+        return _load(text, entry, chip, memory)
+
+
+@contextmanager
+def _no_collection() -> Generator[None]:
+    """Hold the garbage collector: decoding makes many objects and none of them is garbage.
+
+    It would look through all of them again and again, which takes longer than to decode.
+    """
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _load(text: str, entry: str, chip: str, memory: GlobalMemory) -> Program:
     module = parse(text)
     if entry not in module.kernels:
         raise CompilerBug(f"the PTX has no kernel `{entry}`, only {sorted(module.kernels)}")

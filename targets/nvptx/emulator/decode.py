@@ -40,9 +40,8 @@ tried again (a wait whose answer may be "not yet") is `Ending(build, alone=True)
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -174,10 +173,10 @@ def _split(function: Function, text: str, context: Context) -> tuple[list[_Block
             continue
         found = opcode(statement)
         source = sources[statement.line]
-        instruction = Instruction(count, _spelled(statement), found.kind, source)
+        instruction = Instruction(count, statement.text, found.kind, source)
         context.instruction = instruction
         count += 1
-        made = found.decode(replace(statement, guard=None), context)
+        made = found.decode(statement, context)
         if not isinstance(made, Ending):
             current.steps.append(_guarded_step(made, statement, context))
             current.instructions.append(instruction)
@@ -198,10 +197,6 @@ def _targets(function: Function) -> set[str]:
         if isinstance(statement, Parsed):
             found |= {one.name for one in statement.operands if isinstance(one, Symbol)}
     return found
-
-
-def _spelled(statement: Parsed) -> str:
-    return re.sub(r"\s+", " ", statement.text)
 
 
 def _returning(place: Place) -> End:

@@ -370,6 +370,7 @@ class _Body:
         self._scopes: list[_Scope] = [_Scope(0, None)]
         self._lines = [at.start() for at in re.finditer(r"\n", code)]
         self._names: dict[tuple[int, str], Operand] = {}
+        self._read: dict[tuple[int, str], Operand] = {}
 
     def read(self, position: int, end: int) -> None:
         """Fill the kernel with what stands between two braces."""
@@ -452,9 +453,28 @@ class _Body:
             if not isinstance(register, Register):
                 raise CompilerBug(f"expected a predicate, found `{head['guard']}` in `{flat}`")
             guard = Guard(register, bool(head["not"]))
-        operands = _Operands(flat, head.end(), lambda name: self._resolve(name, scope)).read()
+        operands = self._operands(flat, head.end(), scope)
         line = bisect_right(self._lines, position - 1)
         self._kernel.body.append(Parsed(head["opcode"], operands, guard, flat, line))
+
+    def _operands(self, flat: str, position: int, scope: _Scope) -> tuple[Operand, ...]:
+        """Read operands; those that hold no commas one by one, as most have been read before."""
+        if "{" in flat or "(" in flat:
+            return _Operands(flat, position, lambda name: self._resolve(name, scope)).read()
+        if position == len(flat):
+            return ()
+        found: list[Operand] = []
+        for spelled in flat[position:].split(","):
+            key = id(scope), spelled.strip()
+            known = self._read.get(key)
+            if known is None:
+                if not key[1]:
+                    raise CompilerBug(f"expected an operand in `{flat}`")
+                reader = _Operands(key[1], 0, lambda name: self._resolve(name, scope))
+                (known,) = reader.read()
+                self._read[key] = known
+            found.append(known)
+        return tuple(found)
 
     def _resolve(self, name: str, scope: _Scope) -> Operand:
         """Return what an identifier means where it stands."""
