@@ -174,12 +174,12 @@ class GlobalMemory:
         ]
 
     def restore(self, snapshot: Sequence[tuple[int, bytes, bytes | None]]) -> None:
-        """Put back what a snapshot holds; no allocation may have come or gone since."""
-        for one, (low, content, flags) in zip(self._allocations, snapshot, strict=True):
-            assert one.low == low
-            self.bytes_at(low, one.size)[:] = np.frombuffer(content, np.uint8)
-            if flags is not None and one.written is not None:
-                one.written[:] = np.frombuffer(flags, np.bool_)
+        """Put back what a snapshot holds; what was allocated since stays as it is."""
+        for low, content, flags in snapshot:
+            allocation = self.find(low)
+            self.bytes_at(low, len(content))[:] = np.frombuffer(content, np.uint8)
+            if allocation is not None and allocation.written is not None and flags is not None:
+                allocation.written[:] = np.frombuffer(flags, np.bool_)
 
     def name(self, named: Sequence[Named]) -> None:
         """Say what the arrays of the coming launch are called."""
