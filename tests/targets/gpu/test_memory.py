@@ -12,6 +12,7 @@ from mlir import ir
 from tests.targets.gpu.running import run, to_machine
 from tests.transforms.tile_kernels import Kernel
 from tiledsl.dialects import tile
+from tiledsl.dialects.contracts import operations
 from tiledsl.dialects.types import tile_type
 
 DTYPES = {
@@ -185,3 +186,16 @@ def test_hints_reach_the_instruction(element: str, cache: str) -> None:
     k.store(k.pointers(k.args[1], 512), value)
     text = str(to_machine(k.finish()))
     assert f'cache = "{cache}"' in text
+
+
+def test_registers_at_constant_distances_share_an_address() -> None:
+    """One offset a thread and pointer; the other registers are so many elements further."""
+    module = to_machine(masked_copy("f32", 1024), warps=2)
+    gep = "llvm.getelementptr"
+    found = [op for op in operations(module.operation) if op.operation.name == gep]
+    accesses = [op for op in operations(module.operation) if op.operation.name.startswith("ptx.")]
+    assert len(accesses) == 2 * 1024 // 64
+    assert sum(len(op.operation.operands) > 1 for op in found) == 2
+    x, y = sample(np.float32, 1000), np.zeros(1024, np.float32)
+    run(module, x, y, 1000)
+    np.testing.assert_array_equal(y, np.concatenate([x, np.zeros(24, np.float32)]))
