@@ -43,6 +43,8 @@ _ABSENT = -4096
 """The exponent of zero: below all others."""
 _CHUNK = 1 << 13
 """Products that are worked on at once: they stay in the cache, and cost no page faults."""
+_BLOCK = 1 << 15
+"""Elements of the result that are worked on at once."""
 
 
 @dataclass(frozen=True)
@@ -149,6 +151,11 @@ def multiply_add(
         how: How the unit adds.
         half: Whether results are f16, not f32.
     """
+    step = max(1, _BLOCK // max(1, c.shape[0] * c.shape[2]))
+    if step < c.shape[1]:
+        columns = (slice(i, i + step) for i in range(0, c.shape[1], step))
+        parts = [multiply_add(a, b[:, one], c[:, one], least, how, half) for one in columns]
+        return np.concatenate(parts, axis=1)
     k = a.shape[1]
     total = np.ascontiguousarray(c)
     b = np.ascontiguousarray(b)

@@ -232,6 +232,35 @@ def test_four_products_of_a_warp(layouts: tuple[str, str], kind: str) -> None:
             )
 
 
+def _narrow(kind: str, code: int) -> float:
+    """Decode a type of four or six bits from its byte."""
+    exponent_bits, fraction_bits = {"e2m1": (2, 1), "e3m2": (3, 2), "e2m3": (2, 3)}[kind]
+    code = code >> 2 if kind == "e2m1" else code
+    fraction = code & (1 << fraction_bits) - 1
+    exponent = code >> fraction_bits & (1 << exponent_bits) - 1
+    sign = -1 if code >> exponent_bits + fraction_bits & 1 else 1
+    bias = (1 << exponent_bits - 1) - 1
+    if exponent == 0:
+        return sign * fraction * 2.0 ** (1 - bias - fraction_bits)
+    return sign * (1 + fraction / (1 << fraction_bits)) * 2.0 ** (exponent - bias)
+
+
+@pytest.mark.parametrize("kinds", [("e2m1", "e3m2"), ("e2m3", "e2m1"), ("e3m2", "e3m2")])
+def test_types_of_four_and_six_bits_come_in_bytes(kinds: tuple[str, str]) -> None:
+    rng = np.random.default_rng(0)
+    mask = {"e2m1": 0x3C, "e3m2": 0x3F, "e2m3": 0x3F}
+    left: Array = rng.integers(0, 256, (16, 32)).astype(np.uint8) & mask[kinds[0]]
+    right: Array = rng.integers(0, 256, (32, 8)).astype(np.uint8) & mask[kinds[1]]
+    sums = np.zeros((16, 8), np.float32)
+    outcome = _multiply(
+        f"m16n8k32.row.col.kind::f8f6f4.f32.{kinds[0]}.{kinds[1]}.f32", left, right, sums,
+        ("u8", "u8", "f32"), "sm_120",
+    )  # fmt: skip
+    tables = [np.array([_narrow(kind, code) for code in range(64)]) for kind in kinds]
+    exact = tables[0][left] @ tables[1][right]
+    np.testing.assert_array_equal(_matrix(outcome, (16, 8), "f32"), exact)
+
+
 @pytest.mark.parametrize(
     "opcode",
     ["m16n8k16.row.row.f32.f16.f16.f32", "m16n8k16.row.col.f32.f16.bf16.f32",

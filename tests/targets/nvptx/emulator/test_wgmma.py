@@ -241,22 +241,29 @@ def test_operands_can_be_negated_and_the_accumulator_kept() -> None:
     np.testing.assert_allclose(_result(outcome.arrays[1], 8, np.float32), expected, atol=4e-6)
 
 
-def test_a_from_registers() -> None:
+_FIRST = """
+shr.u32 %r1, %t, 5; shl.b32 %r1, %r1, 4; and.b32 %r2, %t, 31; shr.u32 %r3, %r2, 2;
+add.s32 %r1, %r1, %r3; shl.b32 %r1, %r1, 5; and.b32 %r2, %t, 3; shl.b32 %r2, %r2, 2;
+add.s32 %r1, %r1, %r2; add.s32 %r1, %r1, %r60;
+ld.shared.b32 %r10, [%r1]; ld.shared.b32 %r11, [%r1+256];
+ld.shared.b32 %r12, [%r1+16]; ld.shared.b32 %r13, [%r1+272];
+"""
+"""Load A's fragment from rows of 32 bytes."""
+
+
+def _from_registers(**more: Any) -> tuple[Outcome, Array]:
     a, b = _values("f16", (64, 16), 1), _values("f16", (8, 16), 2)
-    first = """
-    shr.u32 %r1, %t, 5; shl.b32 %r1, %r1, 4; and.b32 %r2, %t, 31; shr.u32 %r3, %r2, 2;
-    add.s32 %r1, %r1, %r3; shl.b32 %r1, %r1, 5; and.b32 %r2, %t, 3; shl.b32 %r2, %r2, 2;
-    add.s32 %r1, %r1, %r2; add.s32 %r1, %r1, %r60;
-    ld.shared.b32 %r10, [%r1]; ld.shared.b32 %r11, [%r1+256];
-    ld.shared.b32 %r12, [%r1+16]; ld.shared.b32 %r13, [%r1+272];
-    """
     plain = Image(np.ascontiguousarray(a).view(np.uint8).ravel(), 16, 256, 0)
     outcome = _multiply(
-        ("f16", "f16"), 8, plain, k_major(b, 128), tail=", 1, 1, 0", before=first,
-        source="{%r10, %r11, %r12, %r13}",
+        ("f16", "f16"), 8, plain, k_major(b, 128), tail=", 1, 1, 0", before=_FIRST,
+        source="{%r10, %r11, %r12, %r13}", **more,
     )  # fmt: skip
+    return outcome, a.astype(np.float64) @ b.astype(np.float64).T
+
+
+def test_a_from_registers() -> None:
+    outcome, expected = _from_registers()
     assert outcome.findings == []
-    expected = a.astype(np.float64) @ b.astype(np.float64).T
     np.testing.assert_allclose(_result(outcome.arrays[1], 8, np.float32), expected, atol=2e-6)
 
 
@@ -319,3 +326,17 @@ def test_a_product_without_a_fence_is_found() -> None:
 def test_a_wait_that_keeps_the_last_group_is_found() -> None:
     outcome = _faulty(wait="wgmma.wait_group.sync.aligned 1;")
     assert outcome.kinds == {Kind.MISSING_WAIT}
+
+
+def test_an_operand_overwritten_before_the_wait_is_found() -> None:
+    assert _from_registers(between="add.s32 %r20, %r11, 1;")[0].findings == []  # it may be read
+    outcome, _ = _from_registers(between="add.s32 %r11, %r1, 1;")
+    assert [one.instruction.text for one in outcome.findings] == ["add.s32 %r11, %r1, 1"]
+
+
+def test_an_operand_that_is_still_being_written_is_found() -> None:
+    again = """wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%f1,%f2,%f3,%f4},
+    {%c0, %c1, %c2, %c3}, %d11, %p1, 1, 1, 0; wgmma.commit_group.sync.aligned;"""
+    outcome, _ = _from_registers(between=again)
+    assert len(outcome.findings) == 1
+    assert "still being written" in outcome.findings[0].message
