@@ -5,7 +5,8 @@ types, the constexprs, the options and the chip, compiles it if it is new, and l
 repeats an earlier one on a GPU goes a short way (see `tiledsl.warm`).
 
 Arguments that are None, strings, types, dtypes or functions are constexprs whatever the annotation,
-as there is no run-time form of them. A tuple is passed item by item (see `tiledsl.tuples`).
+as there is no run-time form of them. Tuples, named tuples and dataclasses are passed item by item
+(see `tiledsl.tuples`).
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ import inspect
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from tiledsl import cache, launch
 from tiledsl.arrays import HOST, is_array, is_writable, read
@@ -33,7 +35,7 @@ from tiledsl.dtypes import DType, constexpr, unwrap
 from tiledsl.parameters import Parameter, constant_key, parameters_of
 from tiledsl.source import Reach, reach
 from tiledsl.specialize import ArgType, parse_signature
-from tiledsl.tuples import Parts, is_tuple, parameter_of, run_time_names
+from tiledsl.tuples import Parts, is_compound, items_of, parameter_of, run_time_names
 from tiledsl.warm import Launches
 
 if TYPE_CHECKING:
@@ -144,11 +146,12 @@ class JITFunction:
             return
         if value is None or isinstance(value, str | type | constexpr | DType) or callable(value):
             return
-        if is_tuple(value):  # one without items: others go leaf by leaf
+        if isinstance(value, Enum) or is_compound(value):  # without items: others go by leaf
             return
         raise KernelError(
             f"kernel `{self.name}`: argument `{parameter.name}`: expected an array, a number, a "
-            f"bool or None, found {describe(value)}",
+            "bool, None, or a tuple, named tuple or dataclass of these, "
+            f"found {describe(value)}",
             hint=None
             if is_array(value)
             else f"annotate it `{parameter.name}: tile.constexpr` if the kernel depends on it",
@@ -183,8 +186,8 @@ class JITFunction:
             for fixed, value in zip(self._fixed, values, strict=True):
                 argument = None if fixed else read(value)
                 if argument is None:
-                    if is_tuple(value) and not fixed:
-                        key.append(self._read_tuple(value, packed, places, objects))
+                    if not fixed and is_compound(value):
+                        key.append(self._read_items(value, packed, places, objects))
                     else:
                         key.append(self._key_of(value))
                     continue
@@ -225,24 +228,24 @@ class JITFunction:
                     self._launches.keep(args, kwargs, loaded)
         return loaded.compiled
 
-    def _read_tuple(
+    def _read_items(
         self,
-        items: tuple[object, ...],
+        compound: object,
         packed: list[int | float],
         places: list[str | None],
         objects: list[object],
     ) -> Parts:
-        """Return the part of the key that a tuple is, and add its leaves to the lists."""
-        key: list[object] = []
-        for value in items:
+        """Return the part of the key that a tuple or the like is; add its leaves to the lists."""
+        key: list[object] = [compound.__class__]
+        for value in items_of(compound):
             argument = read(value)
             if argument is not None:
                 key.append(argument[0])
                 packed.append(argument[1])
                 places.append(argument[2])
                 objects.append(value)
-            elif is_tuple(value):
-                key.append(self._read_tuple(value, packed, places, objects))
+            elif is_compound(value):
+                key.append(self._read_items(value, packed, places, objects))
             else:
                 key.append(self._key_of(value))
         return Parts(key)
@@ -298,11 +301,12 @@ class JITFunction:
         """Put an argument, or the leaves of a tuple, among those of run time or the constants."""
         if isinstance(part, ArgType):
             signature[parameter.name] = part
-        elif isinstance(part, Parts) and part:
-            items = cast("tuple[object, ...]", value)
-            for i, (item, inner) in enumerate(zip(items, part, strict=True)):
-                leaf = Parameter(f"{parameter.name}.{i}", constexpr=False)
-                self._sort(leaf, item, inner, signature, constexprs)
+        elif isinstance(part, Parts) and part.leaves:
+            if part.kind is not tuple:
+                constexprs[parameter.name] = part.kind
+            names = part.names(parameter.name)
+            for name, item, inner in zip(names, items_of(value), part.leaves, strict=True):
+                self._sort(Parameter(name, constexpr=False), item, inner, signature, constexprs)
         else:
             self._check_constant(parameter, value)
             constexprs[parameter.name] = unwrap(value)
@@ -415,7 +419,8 @@ def compile(
     Args:
         kernel: What `tile.jit` made.
         signature: Type of each run-time parameter, as {"x": "*fp16:16", "n": "i32"}: see
-            `tiledsl.specialize`. Item 0 of a tuple `x` is called "x.0".
+            `tiledsl.specialize`. Item 0 of a tuple `x` is called "x.0"; field `rows` of a named
+            tuple or dataclass "x.rows", and its class is the constexpr "x".
         constexprs: Values of the other parameters; those with defaults may be left out.
         target: A chip, as "host", "sm_90a" or "gfx942".
         **options: As of a launch: num_warps, num_stages, ...

@@ -1,26 +1,71 @@
-"""Tuples as kernel arguments: one argument a leaf on the way, a tuple again in the kernel.
+"""Tuples, named tuples and dataclasses as kernel arguments: one argument a leaf on the way.
 
-The leaf of argument `x` at position 0 is called `x.0`; of a tuple in a tuple, `x.0.1`. A leaf is
-whatever an argument may be. Only plain tuples go this way: a subclass means more than its items.
+A leaf is whatever an argument may be, another such argument included. It is called by its way from
+the parameter `x`: `x.0` in a tuple, `x.rows` in a named tuple or dataclass, `x.0.rows` and so on.
+In the kernel the leaves are put together again: a tuple to a tuple, a named tuple or dataclass to
+an object of its class with those fields and no others (neither its constructor nor its
+`__post_init__` runs, for what they check are numbers). The class is a constant called like the
+argument itself. Classes that can be called, and enumerations, are constants as a whole; so are
+tuples of other classes than these, which mean more than their items.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import enum
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TypeGuard
+from functools import cache
+from typing import Any, cast
 
+from tiledsl.dialects.diagnostics import KernelError
 from tiledsl.specialize import ArgType
 
 
 class Parts(tuple[object, ...]):
-    """The parts of a launch's key that belong to one tuple."""
+    """The parts of a launch's key that belong to one such argument: its class, then each leaf's."""
 
     __slots__ = ()
 
+    @property
+    def kind(self) -> type:
+        """The argument's class."""
+        return cast("type", self[0])
 
-def is_tuple(value: object) -> TypeGuard[tuple[object, ...]]:
+    @property
+    def leaves(self) -> tuple[object, ...]:
+        """The parts of the leaves."""
+        return self[1:]
+
+    def names(self, parameter: str) -> list[str]:
+        """Return the leaves' names."""
+        found = _fields(self.kind) or [str(i) for i in range(len(self) - 1)]
+        return [f"{parameter}.{name}" for name in found]
+
+
+@cache
+def _fields(kind: type[Any]) -> tuple[str, ...] | None:
+    """Return the fields of a named tuple or dataclass, or None where a class is neither."""
+    if issubclass(kind, enum.Enum) or any("__call__" in vars(base) for base in kind.__mro__):
+        return None
+    if dataclasses.is_dataclass(kind):
+        return tuple(field.name for field in dataclasses.fields(kind))
+    fields: object = getattr(kind, "_fields", None)
+    if issubclass(kind, tuple) and isinstance(fields, tuple):
+        return cast("tuple[str, ...]", fields)
+    return None
+
+
+def is_compound(value: object) -> bool:
     """Return whether `value` is passed leaf by leaf."""
-    return value.__class__ is tuple
+    kind = value.__class__
+    return kind is tuple or _fields(kind) is not None
+
+
+def items_of(value: object) -> Sequence[object]:
+    """Return the items of a value that is passed leaf by leaf, in order."""
+    if isinstance(value, tuple):
+        return cast("tuple[object, ...]", value)
+    return [getattr(value, name) for name in _fields(type(value)) or ()]
 
 
 def parameter_of(name: str) -> str:
@@ -33,17 +78,25 @@ def run_time_names(names: Sequence[str], parts: Sequence[object]) -> Iterator[st
 
     Args:
         names: One a part.
-        parts: An `ArgType`, `Parts` of a tuple, or anything else for a constant.
+        parts: An `ArgType`, `Parts`, or anything else for a constant.
     """
     for name, part in zip(names, parts, strict=True):
         if isinstance(part, ArgType):
             yield name
         elif isinstance(part, Parts):
-            yield from run_time_names([f"{name}.{i}" for i in range(len(part))], part)
+            yield from run_time_names(part.names(name), part.leaves)
 
 
-def nested(leaves: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values by parameter, leaves put together to tuples."""
+def nested(leaves: Mapping[str, Any], within: str = "") -> dict[str, Any]:
+    """Return the values by parameter, leaves put together.
+
+    Args:
+        leaves: By name.
+        within: What the names are said to begin with, in messages.
+
+    Raises:
+        KernelError: A leaf is missing, or there is one that the class does not have.
+    """
     found: dict[str, Any] = {}
     inner: dict[str, dict[str, Any]] = {}
     for name, value in leaves.items():
@@ -53,6 +106,31 @@ def nested(leaves: Mapping[str, Any]) -> dict[str, Any]:
         else:
             found[parameter] = value
     for parameter, items in inner.items():
-        by_position = nested(items)
-        found[parameter] = tuple(by_position[str(i)] for i in range(len(by_position)))
+        name = within + parameter
+        found[parameter] = _together(name, found.get(parameter, tuple), nested(items, f"{name}."))
     return found
+
+
+def _together(parameter: str, kind: Any, items: Mapping[str, Any]) -> object:
+    """Make an object of class `kind` of its items by name."""
+    fields = _fields(kind) if isinstance(kind, type) else None
+    names = fields or [str(i) for i in range(len(items))]
+    if (fields is None and kind is not tuple) or set(names) != set(items):
+        fields_or_numbers = ", ".join(names) if fields else "numbered from 0"
+        raise KernelError(
+            f"argument `{parameter}`: expected items {fields_or_numbers}, found {', '.join(items)}",
+            hint=f"give the class of a named tuple or dataclass as the constexpr `{parameter}`",
+        )
+    return _made(kind, {name: items[name] for name in names})
+
+
+def _made(kind: type[Any], items: Mapping[str, Any]) -> object:
+    """Make an object of a class of its fields' values, past its constructor."""
+    mro: Sequence[type] = kind.__mro__
+    if tuple in mro:
+        plain: Any = tuple
+        return plain.__new__(kind, items.values())
+    made: object = object.__new__(kind)
+    for name, value in items.items():
+        object.__setattr__(made, name, value)
+    return made

@@ -1,7 +1,9 @@
 """What a kernel can be called with: every kind of scalar, None, tuples, functions, types."""
 
+import dataclasses
 import enum
 import functools
+from typing import Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
@@ -169,6 +171,109 @@ def test_tuples_hold_whatever_arguments_may_be(place: str) -> None:
         out = poisoned(1, tile.int64)
         kernel[1,](((x, function, None), number), out, ())
         check(out, np.array([function(5) + number]), "mixed")
+
+
+class Matrix(NamedTuple):
+    """A matrix by rows; kernels call its method."""
+
+    start: Any
+    rows: Any
+    columns: Any
+
+    def row(self, i, n):
+        j = tile.arange(0, n)
+        return tile.load(self.start + i * self.columns + j, mask=j < self.columns, other=0)
+
+
+@dataclasses.dataclass
+class Problem:
+    """A dataclass with another one, a constant and a tuple in it."""
+
+    matrix: Matrix
+    mode: str = "sum"
+    weights: Any = (1, 2)
+
+    def __post_init__(self):
+        assert isinstance(self.matrix.rows, int), "it runs where numbers are, not in the kernel"
+
+
+@tile.jit
+def sum_rows(problem, out, N: tile.constexpr):
+    matrix = problem.matrix
+    total = tile.zeros((N,), tile.float32)
+    for i in range(matrix.rows):
+        row = matrix.row(i, N)
+        total = total + row if problem.mode == "sum" else tile.maximum(total, row)
+    first, second = problem.weights
+    tile.store(out + tile.arange(0, N), total * first + second)
+
+
+def test_named_tuples_and_dataclasses_of_run_time_values(place: str) -> None:
+    x = np.arange(12, dtype=np.float32).reshape(3, 4)
+    for mode, weights in (("sum", (2, 0.5)), ("max", (1, 0)), ("sum", (3, 0.5))):
+        out = poisoned(4, tile.float32)
+        sum_rows[1,](Problem(Matrix(x, *x.shape), mode, weights), out, N=4)
+        combined = x.sum(0) if mode == "sum" else x.max(0)
+        check(out, combined * np.float32(weights[0]) + np.float32(weights[1]), mode)
+
+
+def test_a_changed_field_of_one_object_counts(place: str) -> None:
+    x = np.ones((2, 4), np.float32)
+    problem = Problem(Matrix(x, 2, 4), weights=(1, 0))
+    for weights in ((1, 0), (5, 0), (5, 0.5)):
+        problem.weights = weights
+        out = poisoned(4, tile.float32)
+        sum_rows[1,](problem, out, N=4)
+        check(out, np.full(4, 2 * weights[0] + weights[1], np.float32), str(weights))
+
+
+def test_a_named_tuple_is_no_plain_one() -> None:
+    @tile.jit
+    def kernel(pair, out):
+        tile.store(out, 1 if hasattr(pair, "rows") else 2)
+
+    out = poisoned(1, tile.int32)
+    for pair, expected in (((1, 2, 3), 2), (Matrix(1, 2, 3), 1), ((1, 2, 3), 2)):
+        kernel[1,](pair, out)
+        assert out[0] == expected
+
+
+def test_a_compound_is_compiled_ahead_of_time_by_its_class() -> None:
+    signature = {
+        "problem.matrix.start": "*fp32:16",
+        "problem.matrix.rows": "i32",
+        "problem.matrix.columns": "i32",
+        "problem.weights.0": "fp32",
+        "problem.weights.1": "1",
+        "out": "*fp32:16",
+    }
+    classes = {"problem": Problem, "problem.matrix": Matrix, "problem.mode": "max"}
+    compiled = tile.compile(sum_rows, signature, {**classes, "N": 4}, "sm_80")
+    assert "arith.maximumf" in str(compiled.asm["tile"])
+    with pytest.raises(
+        tile.KernelError, match=r"`problem\.matrix`: expected items numbered from 0"
+    ):
+        tile.compile(sum_rows, signature, {"problem": Problem, "N": 4}, "sm_80")
+
+
+class Norm(enum.Enum):
+    """Members are constants: they have no run-time form."""
+
+    L1 = "l1"
+    L2 = "l2"
+
+
+def test_members_of_an_enumeration_are_constants(place: str) -> None:
+    @tile.jit
+    def kernel(x, norm, out):
+        value = tile.load(x)
+        tile.store(out, tile.abs(value) if norm is Norm.L1 else value * value)
+
+    x = np.array([-3], np.float32)
+    for norm, expected in ((Norm.L1, 3), (Norm.L2, 9), (Norm.L1, 3)):
+        out = poisoned(1, tile.float32)
+        kernel[1,](x, norm, out)
+        check(out, np.array([expected], np.float32), str(norm))
 
 
 def abs_plus_one(x):

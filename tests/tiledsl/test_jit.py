@@ -89,13 +89,14 @@ def test_a_launch_returns_the_compiled_kernel_and_reuses_it() -> None:
         ),
         (
             lambda x, o: scale[1]([1.0], o, 1, 1.0),
-            "kernel `scale`: argument `x`: expected an array, a number, a bool or None, found list ([1.0])\n"
+            "kernel `scale`: argument `x`: expected an array, a number, a bool, None, or a "
+            "tuple, named tuple or dataclass of these, found list ([1.0])\n"
             "  hint: annotate it `x: tile.constexpr` if the kernel depends on it",
         ),
         (
             lambda x, o: scale[1](x.astype(complex), o, 1, 1.0),
-            "kernel `scale`: argument `x`: expected an array, a number, a bool or None, "
-            "found numpy.ndarray of complex128",
+            "kernel `scale`: argument `x`: expected an array, a number, a bool, None, or a "
+            "tuple, named tuple or dataclass of these, found numpy.ndarray of complex128",
         ),
         (
             lambda x, o: scale[1](x, o, 1, 1.0, BLOCK=x),

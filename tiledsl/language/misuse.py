@@ -162,7 +162,7 @@ OPERATORS: Mapping[str, str] = {
 def scalar_of(operand: object) -> object:
     """Return an operand of a ufunc as it was written: comparisons put scalars into arrays."""
     array: Any = operand
-    return array[()] if isinstance(operand, np.ndarray) and array.ndim == 0 else operand
+    return array[()] if type(array) is np.ndarray and array.ndim == 0 else operand
 
 
 def operator_of(ufunc: Any, elementwise: ModuleType) -> Any:
