@@ -62,6 +62,16 @@ class Program:
             for one in self.code.instructions
         )
 
+    @property
+    def cluster(self) -> tuple[int, int, int]:
+        """Workgroups of a cluster along each axis: there are none."""
+        return (1, 1, 1)
+
+    @property
+    def static_shared_bytes(self) -> int:
+        """LDS a workgroup that the code itself has."""
+        return self.code.lds_bytes
+
     def machine(self, cohort: Cohort) -> Machine:
         """Return what runs one cohort."""
         return Machine(self.code, cohort)

@@ -90,16 +90,19 @@ class EmulatorDriver:
             entry: Its name.
             shared_bytes: Dynamic shared memory of a launch.
             device: 0.
-            options: What every launch asks for; clusters are refused.
+            options: What every launch asks for; its clusters must be those that the text names.
 
         Raises:
-            KernelError: It asks for clusters.
+            KernelError: The clusters are others.
             CompilerBug: The text has an instruction that the emulator does not know.
         """
-        if options.cluster != (1, 1, 1):
-            raise KernelError(f"the emulator launches no clusters, found {options.cluster}")
         with self._lock:
             program = self._load(binary.decode(), entry, self.chip, self.memory)
+        if options.cluster not in ((1, 1, 1), program.cluster):
+            raise KernelError(
+                f"expected a launch in clusters of {program.cluster}, as the kernel says, "
+                f"found {options.cluster}"
+            )
         return EmulatedKernel(self, program, entry, shared_bytes)
 
     def allocate(self, size: int, device: int = 0) -> int:
@@ -147,6 +150,16 @@ class EmulatorDriver:
         """Release an event made by `record_event`."""
         del self._events[event]
 
+    def encode_tensor_map(self, tensor_map: Any, device: int = 0) -> bytes:
+        """Return the 128 bytes that a kernel's copies by TMA take for a tensor (NVIDIA).
+
+        Raises:
+            KernelError: The emulated chip has no such copies.
+        """
+        if self._owner != "nvptx":
+            raise KernelError(f"expected a chip with TMA, found {self.chip}")
+        return import_module("tiledsl.targets.nvptx.emulator.tensor_maps").encode(tensor_map)
+
     def launch(
         self, program: Program, entry: str, grid: Grid, threads: int, arguments: bytes, shared: int
     ) -> None:
@@ -170,7 +183,7 @@ class EmulatorDriver:
             counters = grids.run(program, launch, findings)
         if chosen.report is not None and counters is not None:
             decoded = program.blocks, program.instructions
-            shape = grid, threads, shared
+            shape = grid, threads, shared + program.static_shared_bytes
             chosen.report(
                 make_report(entry, self.chip, mode, shape, decoded, counters, findings.all())
             )

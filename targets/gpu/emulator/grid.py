@@ -54,7 +54,7 @@ def run(program: Program, launch: Launch, findings: Findings) -> Counters | None
     Raises:
         CompilerBug: The emulator failed, here or in a child.
     """
-    cohorts = _cut(launch)
+    cohorts = _cut(program, launch)
     start = time.perf_counter()
     total = _add(None, _run_cohort(program, launch, cohorts[0]), findings)
     rest = (time.perf_counter() - start) * (len(cohorts) - 1)
@@ -69,13 +69,20 @@ def run(program: Program, launch: Launch, findings: Findings) -> Counters | None
     return total
 
 
-def _cut(launch: Launch) -> list[NDArray[np.int64]]:
-    """Return the linear ids of the blocks of each cohort."""
+def _cut(program: Program, launch: Launch) -> list[NDArray[np.int64]]:
+    """Return the linear ids of the blocks of each cohort; no cluster is in two of them."""
     x, y, z = launch.grid
     every = np.arange(x * y * z)
+    size = int(np.prod(program.cluster))
+    if size > 1:
+        along = np.stack((every % x, every // x % y, every // (x * y)), axis=1)
+        cluster = along // program.cluster
+        every = np.lexsort((every, *cluster.T))
     blocks = max(_THREADS // launch.threads, 1)
-    if launch.shared_bytes:
-        blocks = max(min(blocks, _SHARED_BYTES // launch.shared_bytes), 1)
+    shared_bytes = launch.shared_bytes + program.static_shared_bytes
+    if shared_bytes:
+        blocks = max(min(blocks, _SHARED_BYTES // shared_bytes), 1)
+    blocks = -(-blocks // size) * size
     return [every[first : first + blocks] for first in range(0, len(every), blocks)]
 
 

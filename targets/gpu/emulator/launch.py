@@ -61,6 +61,16 @@ class Program(Protocol):
         ...
 
     @property
+    def cluster(self) -> Grid:
+        """Blocks of a cluster along each axis: those must be executed together."""
+        ...
+
+    @property
+    def static_shared_bytes(self) -> int:
+        """Shared memory a block that the code itself has."""
+        ...
+
+    @property
     def rules(self) -> Rules:
         """How the chip's memory costs are counted."""
         ...

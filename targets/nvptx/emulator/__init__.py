@@ -40,6 +40,16 @@ class Program:
     atomic: bool
     warp_size: int = WARP_SIZE
 
+    @property
+    def cluster(self) -> tuple[int, int, int]:
+        """Blocks of a cluster along each axis."""
+        return self.layout.cluster
+
+    @property
+    def static_shared_bytes(self) -> int:
+        """Shared memory a block that the code itself has."""
+        return self.layout.shared_bytes
+
     def machine(self, cohort: Cohort) -> Machine:
         """Return what runs one cohort; it is used once."""
         return Machine(cohort, self.blocks, self.layout)

@@ -30,6 +30,8 @@ class FakeProgram:
 
     body: Body
     atomic: bool = False
+    cluster: tuple[int, int, int] = (1, 1, 1)
+    static_shared_bytes: int = 0
     warp_size: int = 32
     rules: Rules = field(default_factory=Rules)
 
@@ -169,3 +171,19 @@ def test_cohorts_hold_whole_blocks_bounded_by_threads_and_shared_memory() -> Non
     sizes.clear()
     grids.run(program, Launch((300, 1, 1), 32, b"", 1 << 20, memory), Findings())
     assert sizes == [32] * 9 + [12]
+
+
+def test_clusters_stay_together() -> None:
+    memory, seen = GlobalMemory(), list[list[tuple[int, ...]]]()
+
+    def body(cohort: Cohort) -> None:
+        seen.append([tuple(int(one) for one in row) for row in cohort.programs])
+
+    program = FakeProgram(body, atomic=True, cluster=(2, 2, 1))
+    grids.run(program, Launch((4, 4, 1), 1024, b"", 0, memory), Findings())
+    assert sorted(block for cohort in seen for block in cohort) == sorted(
+        (x, y, 0) for x in range(4) for y in range(4)
+    )
+    assert [len(cohort) for cohort in seen] == [4] * 4
+    for cohort in seen:
+        assert len({(x // 2, y // 2) for x, y, _ in cohort}) == 1
