@@ -48,7 +48,7 @@ class Program:
     @property
     def static_shared_bytes(self) -> int:
         """Shared memory a block that the code itself has."""
-        return self.layout.shared_bytes
+        return self.layout.static_shared
 
     def machine(self, cohort: Cohort) -> Machine:
         """Return what runs one cohort; it is used once."""
