@@ -204,11 +204,17 @@ class GlobalMemory:
         size: int,
         count: int = 1,
         align: int | None = None,
+        *,
+        partly: bool = False,
     ) -> NDArray[Any]:
-        """Return the elements at `address`: (n,), or (n, count) where count > 1."""
+        """Return the elements at `address`: (n,), or (n, count) where count > 1.
+
+        With `partly`, one byte of each access must be allocated: of the last word of an array whose
+        elements are smaller, which an atomic on such an element reads and swaps as a whole.
+        """
         if not len(address):
             return np.zeros((0, count) if count > 1 else 0, UNSIGNED[size])
-        position, bad = self._checked(access, address, size * count, align, "read")
+        position, bad = self._checked(access, address, size * count, align, "read", partly)
         values = self._words.gather(position, size, count)
         if bad is not None:
             values[bad] = 0
@@ -236,19 +242,26 @@ class GlobalMemory:
     ) -> tuple[NDArray[Any], Any, Mask]:
         """Return what an atomic needs: words of that size, each lane's index, which lanes are good.
 
-        The caller reads and writes `words[index[good]]`, in the order of lanes.
+        The caller reads and writes `words[index[good]]`, in the order of lanes. Words of 4 bytes
+        may be allocated in part, as `load` says.
         """
         if not len(address):
             return self._words.of[size], np.zeros(0, np.int64), np.zeros(0, np.bool_)
-        position, bad = self._checked(access, address, size, None, "write")
+        position, bad = self._checked(access, address, size, None, "write", size == 4)
         good = np.ones(len(address), np.bool_) if bad is None else ~bad
         return self._words.of[size], position >> size.bit_length() - 1, good
 
     def _checked(
-        self, access: Access, address: Addresses, width: int, align: int | None, verb: str
+        self,
+        access: Access,
+        address: Addresses,
+        width: int,
+        align: int | None,
+        verb: str,
+        partly: bool = False,
     ) -> tuple[NDArray[np.int64], Mask | None]:
         """Return positions that are safe to touch, and the lanes that were wrong (None: none)."""
-        owner, bad = self._judged(access, address, width, align, verb)
+        owner, bad = self._judged(access, address, width, align, verb, partly)
         if owner is None or owner.written is not None:
             self._track_written(access, address, width, verb, bad, owner)
         if bad is not None:
@@ -270,15 +283,21 @@ class GlobalMemory:
         return self._judged(access, address, width, align, verb)[1] if len(address) else None
 
     def _judged(
-        self, access: Access, address: Addresses, width: int, align: int | None, verb: str
+        self,
+        access: Access,
+        address: Addresses,
+        width: int,
+        align: int | None,
+        verb: str,
+        partly: bool = False,
     ) -> tuple[Allocation | None, Mask | None]:
         """Return the allocation that holds all lanes' bytes, if one does, and the wrong lanes."""
         low, high = int(address.min()), int(address.max())
         owner = self.find(low)
-        bad = None
-        if owner is None or high + width > owner.high:
+        bad, inside = None, 1 if partly else width
+        if owner is None or high + inside > owner.high:
             owner = None
-            bad = self._outside(address, width)
+            bad = self._outside(address, inside)
             if bad is not None:
                 self._report(access, Kind.OUT_OF_BOUNDS, bad, address, f"{verb} of {width} bytes")
         align = align or natural_alignment(width)
@@ -330,7 +349,8 @@ class GlobalMemory:
             if not inside.any():
                 continue
             offset = (address[inside] - np.uint64(allocation.low)).astype(np.int64)
-            bytes_ = offset[:, None] + np.arange(width)
+            # What reaches past the end (`partly`) has the fate of the last byte.
+            bytes_ = np.minimum(offset[:, None] + np.arange(width), allocation.size - 1)
             if verb == "write":
                 allocation.written[bytes_] = True
                 continue

@@ -80,15 +80,20 @@ def _count_shared(
         counters.shared_access(access.instruction.index, offset, width, access.lanes, write=write)
 
 
-def load_words(space: str, size: int, count: int) -> Load:
-    """Return what loads `count` words of `size` bytes a lane from a space; "generic" is one."""
+def load_words(space: str, size: int, count: int, *, strong: bool = False) -> Load:
+    """Return what loads `count` words of `size` bytes a lane from a space; "generic" is one.
+
+    A strong load of a word begins the atomics on the half words in it, so it may reach past the end
+    of an array of an odd number of those.
+    """
+    partly = strong and size * count == 4
 
     def load_global(
         machine: Machine, instruction: Instruction, lanes: Lanes, address: Addresses
     ) -> NDArray[Any]:
         access = machine.access(instruction, lanes)
         _count_global(machine, access, address, size * count)
-        return machine.memory.load(access, address, size, count)
+        return machine.memory.load(access, address, size, count, partly=partly)
 
     def load_shared(
         machine: Machine, instruction: Instruction, lanes: Lanes, address: Addresses
@@ -188,6 +193,7 @@ def _load(instruction: Parsed, context: Context) -> Step:
     to, source = instruction.operands[:2]
     count = int(options.choice(("v2", "v4", "v8"), "v1")[1:])
     space = space_of(options, context, source)
+    strong = options.any_of(("volatile", "relaxed", "acquire"))
     take_orders(options)
     options.done()
     size = kind.bits // 8
@@ -198,7 +204,7 @@ def _load(instruction: Parsed, context: Context) -> Step:
         return _load_argument(source, kind.element, writers, context)
     if space in ("shared", "generic"):
         context.note_shared(size * count)
-    address, load = context.address(source), load_words(space, size, count)
+    address, load = context.address(source), load_words(space, size, count, strong=strong)
     who, element = context.instruction, kind.element
 
     def step(machine: Machine) -> None:

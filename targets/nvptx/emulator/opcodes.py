@@ -2,8 +2,8 @@
 
 A family is a module with a `TABLE` from opcodes to `Opcode`s. `decode` looks an instruction such as
 `add.rn.ftz.f32` up as it is, then under its stem and last modifier (`add.f32`), then under each of
-its prefixes, the longest first (`add.rn.ftz`, `add.rn`, `add`). The `Opcode`'s decoder returns a `Step`, or an
-`Ending` where control may go elsewhere or a group may have to wait.
+its prefixes, the longest first (`add.rn.ftz`, `add.rn`, `add`). The `Opcode`'s decoder returns a
+`Step`, or an `Ending` where control may go elsewhere or a group may have to wait.
 
 A decoder takes every modifier that it understands from an `Options` and calls `done`: what is left
 is an instruction that the emulator does not know, and that is an error, never a guess.
@@ -86,6 +86,10 @@ class Options:
             self._left.remove(name)
             return True
         return False
+
+    def any_of(self, names: Collection[str]) -> bool:
+        """Say whether any of some modifiers is there, and leave it."""
+        return any(name in names for name in self._left)
 
     def choice(self, names: Collection[str], default: str | None = None) -> str:
         """Take the first modifier that is among some.

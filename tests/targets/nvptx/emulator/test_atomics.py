@@ -145,6 +145,18 @@ def test_an_atomic_out_of_bounds_is_found_and_does_nothing() -> None:
     assert finding.times == 12
 
 
+def test_the_word_of_the_last_half_may_reach_past_its_array() -> None:
+    body = """
+        ld.volatile.global.b32 %r1, [%a0+4]; add.u32 %r2, %r1, 1;
+        atom.global.cas.b32 %r3, [%a0+4], %r1, %r2;
+    """
+    outcome = run(body, np.array([5, 6, 7], np.uint16))
+    assert outcome.arrays[0].tolist() == [5, 6, 8]
+    assert not outcome.findings
+    plain = run("ld.global.b32 %r1, [%a0+4];", np.array([5, 6, 7], np.uint16))
+    assert plain.kinds == {Kind.OUT_OF_BOUNDS}
+
+
 def test_rounds_hold_every_index_once_in_order() -> None:
     index = np.array([3, 1, 3, 3, 2, 1])
     found = [sorted(one.tolist()) for one in rounds(index)]
