@@ -21,7 +21,8 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from tiledsl import cache, launch
-from tiledsl.arrays import HOST, is_array, is_writable, read
+from tiledsl.arrays import HOST, is_array, read
+from tiledsl.call import Call
 from tiledsl.compile import (
     OPTION_NAMES,
     CompiledKernel,
@@ -177,6 +178,20 @@ class JITFunction:
         self, grid: object, args: Sequence[object], kwargs: Mapping[str, Any]
     ) -> CompiledKernel | None:
         """Launch, whatever the arguments are."""
+        call = self.prepare(args, kwargs)
+        compiled = call.run(grid)
+        if compiled is not None and call.loaded.place != HOST and not call.copies:
+            with self._lock:
+                if call.loaded in self._loaded.values():  # not forgotten meanwhile
+                    self._launches.keep(args, kwargs, call.loaded)
+        return compiled
+
+    def prepare(self, args: Sequence[object], kwargs: Mapping[str, Any]) -> Call:
+        """Read a call's arguments, and compile and load the kernel for them if that is new.
+
+        Raises:
+            KernelError: The call is wrong, or the kernel is.
+        """
         values, given = self._bind(args, dict(kwargs))
         key: list[object] = []
         packed: list[int | float] = []
@@ -205,28 +220,8 @@ class JITFunction:
         loaded = self._loaded.get(full_key)
         if loaded is None:
             loaded = self._load(full_key, values, key, place, given)
-        if callable(grid):
-            grid = grid(dict(zip(self._names, values, strict=True)))
-        sizes = launch.check_grid(grid, loaded.limits)
-        if sizes is None:
-            return None
-        for position in loaded.compiled.written:
-            if not is_writable(objects[position]):
-                name = list(loaded.compiled.request.signature)[position]
-                raise KernelError(
-                    f"kernel `{self.name}`: argument `{name}`: expected an array that may be "
-                    "written, as the kernel stores through it, found a read-only one"
-                )
-        if place != HOST and HOST in places:
-            from_host = {i: objects[i] for i, where in enumerate(places) if where == HOST}
-            with launch.on_device(place, packed, from_host, loaded.arguments) as copied:
-                loaded.launch(sizes, copied, 0)
-        else:
-            loaded.launch(sizes, packed, launch.current_stream(place, objects))
-            with self._lock:
-                if place != HOST and self._loaded.get(full_key) is loaded:
-                    self._launches.keep(args, kwargs, loaded)
-        return loaded.compiled
+        named = dict(zip(self._names, values, strict=True))
+        return Call(self.name, named, loaded, packed, places, objects)
 
     def _read_items(
         self,
