@@ -1,6 +1,6 @@
 """Run a kernel's PTX on the CPU with NumPy: see `gpu.emulator` for how, and `decode` for what.
 
-In the order of the work: `text` takes the PTX apart, `variables` places what it declares, `decode`
+In the order of the work: `parse` takes the PTX apart, `variables` places what it declares, `decode`
 turns instructions into steps by way of the families' tables (`moves`, `integer`, `floats`, ...),
 and `machine` executes them.
 """
@@ -23,7 +23,7 @@ from tiledsl.targets.nvptx.emulator.decode import decode
 from tiledsl.targets.nvptx.emulator.in_flight import registers_of
 from tiledsl.targets.nvptx.emulator.machine import Layout, Machine
 from tiledsl.targets.nvptx.emulator.operands import Context
-from tiledsl.targets.nvptx.emulator.text import parse
+from tiledsl.targets.nvptx.emulator.parse import parse
 from tiledsl.targets.nvptx.emulator.variables import place_variables
 
 __all__ = ["Program", "load"]

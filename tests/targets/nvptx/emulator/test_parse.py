@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tiledsl.dialects.diagnostics import CompilerBug
+from tiledsl.targets.nvptx.emulator.parse import parse
 from tiledsl.targets.nvptx.emulator.text import (
     Address,
     Function,
@@ -19,7 +20,6 @@ from tiledsl.targets.nvptx.emulator.text import (
     Special,
     Symbol,
     Vector,
-    parse,
 )
 
 _HEAD = """
