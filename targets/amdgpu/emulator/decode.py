@@ -237,7 +237,8 @@ def _families() -> Table:
     for module in (
         scalar, scalar_float, scalar_memory, control, vector_integer, vector_float,
         vector_convert, vector_compare, vector_lanes, packed, division, dual,
-        global_memory, flat, buffer, scratch, atomics, lds, lds_exchange, lds_transpose, matrix, waits, barrier,
+        global_memory, flat, buffer, scratch, atomics, lds, lds_exchange, lds_transpose,
+        matrix, waits, barrier,
     ):  # fmt: skip
         table: Table = module.TABLE
         twice = merged.keys() & table.keys()

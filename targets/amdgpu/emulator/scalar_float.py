@@ -68,9 +68,8 @@ def _high_half(value: Array) -> Array:
 def _arithmetic_table() -> dict[str, Entry]:
     table: dict[str, Entry] = {}
     for kind in ("f32", "f16"):
-        two, three = f"{kind} {kind}", f"{kind} {kind} {kind}"
         for name, binary in _BINARY.items():
-            table[f"s_{name}_{kind}"] = operation(kind, two, binary)
+            table[f"s_{name}_{kind}"] = operation(kind, f"{kind} {kind}", binary)
         for name, unary in _UNARY.items():
             table[f"s_{name}_{kind}"] = operation(kind, kind, unary)
         for name, relation in FLOAT_RELATIONS.items():
