@@ -5,6 +5,7 @@ wrote plainly they see only after it executed `fence.proxy.async` (and a barrier
 them). Without the fence a kernel is right on most days, so it is a finding here: a granule is
 *plain* from a write until its warp fences, and an asynchronous read of it is reported.
 
+What `cp.async` copies is written plainly, too; only TMA's copies are the asynchronous proxy's own.
 It is kept by warp: a fence by any thread of a warp counts for all of it.
 
 Source: PTX ISA 8.7, "Async proxy", and 9.7.13.4, "fence.proxy.async".

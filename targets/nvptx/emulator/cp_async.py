@@ -88,6 +88,8 @@ class _Batch:
             done = machine.access(self.instruction, self.lanes[rows])
             words = found[:, 0] if size == _WORD else found
             machine.shared.end_copy(done, granules[rows], self.to[rows], words, _WORD)
+            if machine.shared.on_write is not None:  # to the asynchronous proxy it is a plain write
+                machine.shared.on_write(machine.cohort.warp_of[done.lanes], granules[rows])
 
         machine.part(Copies).pending.issue(self.lanes, complete, advance=False)
         self._count()

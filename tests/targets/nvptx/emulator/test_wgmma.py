@@ -317,6 +317,13 @@ def test_writes_that_no_fence_shows_the_asynchronous_proxy_are_found() -> None:
     assert "fence.proxy.async" in outcome.findings[0].message
 
 
+@pytest.mark.parametrize("proxy", ["", "fence.proxy.async;"])
+def test_cp_async_writes_plainly(proxy: str) -> None:
+    copy = "cp.async.cg.shared.global [%r62], [%d61], 16; cp.async.wait_all;"
+    outcome = _faulty(proxy=f"fence.proxy.async; bar.sync 0; {copy} {proxy}")
+    assert outcome.kinds == (set() if proxy else {Kind.MISSING_WAIT})
+
+
 def test_a_product_without_a_fence_is_found() -> None:
     outcome = _faulty(fence="")
     assert outcome.kinds == {Kind.MISSING_WAIT}
