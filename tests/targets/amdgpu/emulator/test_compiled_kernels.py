@@ -20,7 +20,9 @@ from examples import ex04_matmul, ex05_attention
 from tests.kernels.oracle import check, poisoned, whole
 from tests.kernels.test_atomics import update
 from tests.kernels.test_dot import check_product
-from tests.kernels.test_shapes import check_transform
+from tests.kernels.test_shapes import (
+    check_transform,  # pyright: ignore[reportUnknownVariableType]  # kernels are not typed
+)
 from tiledsl.dtypes import DType
 from tiledsl.targets.amdgpu.chips import CHIPS
 from tiledsl.targets.amdgpu.emulator import load
