@@ -184,7 +184,7 @@ def test_fp8_pairs(name: str, kind: Any, largest: float) -> None:
         with np.errstate(invalid="ignore"):
             clamped = np.clip(values, np.float32(-largest), np.float32(largest)).astype(kind)
         assert not same(pairs[:, column], [float(one) for one in clamped])
-    every = np.arange(0, 1 << 16, 37, np.uint16)
+    every = np.arange(0, 1 << 16, 37, dtype=np.uint16)
     (halves,) = evaluate(f"cvt.rn.f16x2.{name} {{d}}, {{a}}", every, results=(np.uint32,))
     wanted = every.view(kind).reshape(-1, 2)
     decoded = halves.view(np.float16).reshape(-1, 2)
