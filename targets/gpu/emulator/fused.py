@@ -32,6 +32,7 @@ def fused_multiply_add(a: Any, b: Any, c: Any) -> Reals:
         middle, rest = two_sum(c, low)
         top, below = two_sum(high, middle)
         total: Reals = top + sum_to_odd(rest, below)
+        total = np.where(total == 0, a * b + c, total)  # exact, and of the right sign
         hard = _extreme(a) | _extreme(b) | _extreme(c)
         if hard.any():
             total = np.array(total)
