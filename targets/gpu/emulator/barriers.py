@@ -94,6 +94,7 @@ class Barriers:
 
     def reconsider(self) -> None:
         """Complete barriers whose missing units have ended."""
+        self._clocks.learned += 1
         self._complete()
 
     def _complete(self) -> None:

@@ -36,6 +36,8 @@ class Clocks:
         self.seen[self._every, self.rank] = 1
         self.version = 0
         """Changes whenever any clock does."""
+        self.learned = 0
+        """Changes whenever a warp has learnt of another, or ended."""
         self.ended: Callable[[], NDArray[np.bool_]] | None = None
         """Says which flat warps have ended: nobody need wait for them to learn anything."""
         self._times: tuple[int, Clock] | None = None
@@ -54,12 +56,12 @@ class Clocks:
 
     def common(self) -> Clock:
         """Return how far each warp is known to all warps of its block that have not ended."""
-        if self._common is None or self._common[0] != self.version:
+        if self._common is None or self._common[0] != self.learned:
             seen = self.seen
             if self.ended is not None and (over := self.ended()).any():
                 seen = np.where(over[:, None], np.uint32(0xFFFFFFFF), seen)
             least = seen.reshape(self.blocks, self.warps, self.warps).min(1)
-            self._common = self.version, least
+            self._common = self.learned, least
         return self._common[1]
 
     def release(self, warp: Warps) -> Clock:
@@ -73,3 +75,4 @@ class Clocks:
         """Let each of the (distinct) warps learn what was released, (n, warps)."""
         self.seen[warp] = np.maximum(self.seen[warp], known)
         self.version += 1
+        self.learned += 1

@@ -136,6 +136,10 @@ class EmulatorDriver:
     def destroy_stream(self, stream: int, device: int = 0) -> None:
         """Do nothing."""
 
+    def is_capturing(self, stream: int = 0, device: int = 0) -> bool:
+        """Return False: nothing here records launches."""
+        return False
+
     def record_event(self, stream: int = 0, device: int = 0) -> int:
         """Mark this point in time."""
         event = next(self._handles)

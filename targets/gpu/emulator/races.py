@@ -1,11 +1,15 @@
 """Which earlier accesses to shared memory an access is not ordered after.
 
+Of a granule it is enough to know who wrote it last and when (`Writes`), for whoever overwrote
+another's write without a barrier has been found already; of reads and atomics, each warp's time of
+its last one (`Others`). An access is a race where one of those is by another warp, at a time that
+its own warp has not seen.
+
 A correct kernel has a barrier between conflicting accesses, so nearly every question is answered by
-what is cheap to compare. Accesses are kept by *epoch*: all those made while no clock changed. An
-epoch that every warp has learnt of can conflict with nothing any more and is dropped; one whose
-bytes are elsewhere is passed over. Only what is left is looked at granule by granule: then the
-epoch's accesses are folded into one bit mask a granule (which warps of the block touched it), once,
-and an access is a race where one of those bits is a warp whose epoch it has not seen.
+what is cheap to compare: an access that every warp has learnt of can conflict with nothing any more
+and is dropped from the *open* ones, and open ones that touched bytes elsewhere are passed over.
+Only what is left is looked at granule by granule; what `Others` hold by granule is not even
+computed before that.
 
 Contract: `low` and `high` bound the bytes of all lanes in the window of their block, `flat` are
 positions in the windows of all blocks, and `warp` is the flat warp of each lane.
@@ -13,20 +17,20 @@ positions in the windows of all blocks, and `warp` is the flat warp of each lane
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tiledsl.targets.gpu.emulator.clocks import Clock, Clocks
 from tiledsl.targets.gpu.emulator.program import Instruction
+from tiledsl.targets.gpu.emulator.words import Words, zero_bytes
 
 Positions = NDArray[np.int64]
 Warps = NDArray[np.intp]
 
 _KEPT = 64
-"""Accesses of an epoch that are kept as they came; more of them are folded, to bound memory."""
+"""Accesses that are kept as they came; more of them are worked in, to bound memory."""
 
 
 @dataclass
@@ -50,48 +54,36 @@ class Touch:
     high: int
 
 
-@dataclass
-class Epoch:
-    """Accesses of one kind between two changes of the clocks.
+@dataclass(frozen=True)
+class Race:
+    """What an access is not ordered after.
 
     Attributes:
-        version: Of the clocks.
-        time: Each warp's time then, (blocks, warps).
-        present: Which flat warps accessed anything.
-        low: Bounds of all accesses, as `Touch` has them.
-        high: See `low`.
-        touches: Those not yet folded.
-        bits: By granule, the warps of its block that accessed it; made when it is asked for.
-        line: By granule, the instruction that accessed it last.
+        lanes: Which lanes race.
+        granule: For each lane, the first granule that does, counted from the access's first.
+        rank: Number in its block of the warp that made the other access there.
+        by: Index of the instruction that made it, as far as 16 bits tell.
     """
+
+    lanes: NDArray[np.bool_]
+    granule: NDArray[np.intp]
+    rank: NDArray[np.int64]
+    by: NDArray[np.int64]
+
+
+@dataclass
+class _Open:
+    """Accesses between two changes of the clocks that some warp may not know of."""
 
     version: int
     time: Clock
     present: NDArray[np.bool_]
     low: int
     high: int
-    touches: list[Touch] = field(default_factory=list[Touch])
-    bits: NDArray[np.uint32] | None = None
-    line: NDArray[np.int32] | None = None
 
 
-@dataclass(frozen=True)
-class Race:
-    """What an access is not ordered after.
-
-    Attributes:
-        where: Which granules of which lanes, (lanes, granules an access).
-        epoch: When the other accesses happened.
-        others: By lane and granule, the warps (bits) that made them.
-    """
-
-    where: NDArray[np.bool_]
-    epoch: Epoch
-    others: NDArray[np.uint32]
-
-
-class History:
-    """The accesses of one kind (reads, writes or atomics) that some warp may not know of."""
+class _History:
+    """The accesses of one kind."""
 
     def __init__(self, clocks: Clocks, granules: int, shift: int) -> None:
         """Begin with none.
@@ -104,83 +96,153 @@ class History:
         self._clocks = clocks
         self._granules = granules
         self._shift = shift
-        self._epochs: list[Epoch] = []
-        self._dropped_at = -1
-        self.instructions: dict[int, Instruction] = {}
-        """Who accessed, by index."""
+        self._open: list[_Open] = []
+        self._learned = -1
 
     def note(self, touch: Touch) -> None:
         """Add an access."""
         version = self._clocks.version
-        epoch = self._epochs[-1] if self._epochs else None
-        if epoch is None or epoch.version != version:
+        last = self._open[-1] if self._open else None
+        if last is None or last.version != version:
             self._drop_known()
             present = np.zeros(len(self._clocks.rank), np.bool_)
-            epoch = Epoch(version, self._clocks.times(), present, touch.low, touch.high)
-            self._epochs.append(epoch)
-        epoch.low, epoch.high = min(epoch.low, touch.low), max(epoch.high, touch.high)
-        epoch.present[touch.warp] = True
-        epoch.touches.append(touch)
-        if len(epoch.touches) > _KEPT:
-            self._fold(epoch)
+            last = _Open(version, self._clocks.times(), present, touch.low, touch.high)
+            self._open.append(last)
+        last.low, last.high = min(last.low, touch.low), max(last.high, touch.high)
+        last.present[touch.warp] = True
 
-    def races(self, touch: Touch) -> Iterator[Race]:
-        """Find what an access is not ordered after."""
-        if not self._epochs:
-            return
+    def may_race(self, touch: Touch) -> bool:
+        """Say whether it takes a look at granules to know."""
+        if not self._open:
+            return False
         self._drop_known()
-        low, high = touch.low, touch.high
-        for epoch in self._epochs:
-            if epoch.low >= high or epoch.high <= low:
-                continue
-            if epoch.bits is None and all(
-                one.low >= high or one.high <= low for one in epoch.touches
-            ):
-                continue
-            granules = granules_of(touch.flat, touch.width, self._shift)
-            unseen = self._unseen(epoch)[touch.warp]
-            others = self._folded(epoch)[granules] & unseen[:, None]
-            where = others != 0
-            if where.any():
-                yield Race(where, epoch, others)
+        return any(one.low < touch.high and one.high > touch.low for one in self._open)
 
     def _drop_known(self) -> None:
-        """Forget the epochs that every warp has learnt of."""
-        if self._dropped_at == self._clocks.version:
+        """Forget the accesses that every warp has learnt of."""
+        if self._learned == self._clocks.learned:
             return
-        self._dropped_at = self._clocks.version
+        self._learned = self._clocks.learned
         common = self._clocks.common()
-        self._epochs = [
-            epoch for epoch in self._epochs if ((epoch.time > common).ravel() & epoch.present).any()
+        self._open = [
+            one for one in self._open if ((one.time > common).ravel() & one.present).any()
         ]
 
-    def _unseen(self, epoch: Epoch) -> NDArray[np.uint32]:
-        """Return, by flat warp, the warps (bits) of its block whose accesses it has not seen."""
-        blocks, warps = self._clocks.blocks, self._clocks.warps
-        seen = self._clocks.seen.reshape(blocks, warps, warps)
-        unseen = (epoch.time[:, None, :] > seen) & epoch.present.reshape(blocks, 1, warps)
-        weights = np.uint32(1) << np.arange(warps, dtype=np.uint32)
-        return (unseen * weights).sum(2, dtype=np.uint32).ravel()
+    def _where(self, touch: Touch, size: int) -> tuple[Positions, int]:
+        """Return the place in a shadow of `size` bytes a granule, and how many granules."""
+        return (touch.flat >> self._shift) * size, touch.width >> self._shift
 
-    def _folded(self, epoch: Epoch) -> NDArray[np.uint32]:
-        if epoch.touches or epoch.bits is None:
-            self._fold(epoch)
-        assert epoch.bits is not None
-        return epoch.bits
 
-    def _fold(self, epoch: Epoch) -> None:
-        if epoch.bits is None:
-            epoch.bits = np.zeros(self._granules, np.uint32)
-            epoch.line = np.full(self._granules, -1, np.int32)
-        assert epoch.line is not None
-        for touch in epoch.touches:
-            granules = granules_of(touch.flat, touch.width, self._shift)
+_RANK_BITS = np.uint32(6)
+_RANK = np.uint32(63)
+
+
+class Writes(_History):
+    """Who wrote each granule last, and when: time << 6 | rank + 1 in 4 bytes, 0 for nobody."""
+
+    def __init__(self, clocks: Clocks, granules: int, shift: int) -> None:
+        super().__init__(clocks, granules, shift)
+        self._last = Words(zero_bytes(4 * granules))
+        self._by = Words(zero_bytes(2 * granules))
+
+    def note(self, touch: Touch) -> None:
+        """Add a write."""
+        super().note(touch)
+        rank = (self._clocks.rank[touch.warp] + 1).astype(np.uint32)
+        packed = self._clocks.now(touch.warp) << _RANK_BITS | rank
+        by = np.full(len(packed), touch.instruction.index & 0xFFFF, np.uint16)
+        for shadow, values, size in ((self._last, packed, 4), (self._by, by, 2)):
+            place, count = self._where(touch, size)
+            if count > 1:
+                values = np.broadcast_to(values[:, None], (len(values), count))
+            shadow.scatter(place, values, size, count)
+
+    def races(self, touch: Touch) -> Race | None:
+        """Find the writes that an access is not ordered after."""
+        if not self.may_race(touch):
+            return None
+        place, count = self._where(touch, 4)
+        packed = self._last.gather(place, 4, count).reshape(len(place), count)
+        if count > 1 and (packed == packed[:, :1]).all():
+            packed = packed[:, :1]  # each lane's granules were written together
+        rank = (packed & _RANK).astype(np.int64) - 1
+        others = np.flatnonzero(
+            np.logical_or.reduce((rank >= 0) & (rank != self._clocks.rank[touch.warp][:, None]), 1)
+        )
+        if not len(others):
+            return None
+        seen = self._clocks.seen[touch.warp[others, None], rank[others]]
+        where = np.zeros(packed.shape, np.bool_)
+        where[others] = ((packed[others] >> _RANK_BITS) > seen) & (rank[others] >= 0)
+        if not where.any():
+            return None
+        place, count = self._where(touch, 2)
+        by = self._by.gather(place, 2, count).reshape(len(place), count)
+        return _race(where, rank, by.astype(np.int64))
+
+
+class Others(_History):
+    """When each warp last read (or updated) each granule."""
+
+    def __init__(self, clocks: Clocks, granules: int, shift: int) -> None:
+        super().__init__(clocks, granules, shift)
+        self._pending: list[tuple[Touch, NDArray[np.uint32]]] = []
+        self._times: dict[int, Words] = {}
+        self._by = np.zeros(0, np.int32)
+
+    def note(self, touch: Touch) -> None:
+        """Add an access."""
+        super().note(touch)
+        self._pending.append((touch, self._clocks.now(touch.warp)))
+        if len(self._pending) > _KEPT:
+            self._work_in()
+
+    def races(self, touch: Touch) -> Race | None:
+        """Find the accesses that an access is not ordered after."""
+        if not self.may_race(touch):
+            return None
+        self._work_in()
+        place, count = self._where(touch, 4)
+        own = self._clocks.rank[touch.warp]
+        rank = np.full((len(place), count), -1, np.int64)
+        for other, times in self._times.items():
+            time = times.gather(place, 4, count).reshape(len(place), count)
+            unseen = (time > self._clocks.seen[touch.warp, other][:, None]) & (own != other)[
+                :, None
+            ]
+            rank[unseen] = other
+        where = rank >= 0
+        if not where.any():
+            return None
+        granules = (touch.flat >> self._shift)[:, None] + np.arange(count)
+        return _race(where, rank, self._by[granules].astype(np.int64))
+
+    def _work_in(self) -> None:
+        if not len(self._by):
+            self._by = np.full(self._granules, -1, np.int32)
+        for touch, time in self._pending:
+            place, count = self._where(touch, 4)
             rank = self._clocks.rank[touch.warp]
-            for one in np.unique(rank):
-                epoch.bits[granules[rank == one]] |= np.uint32(1 << int(one))
-            epoch.line[granules] = touch.instruction.index
-            self.instructions[touch.instruction.index] = touch.instruction
-        epoch.touches = []
+            for one in np.unique(rank).tolist():
+                times = self._times.get(one)
+                if times is None:
+                    times = self._times[one] = Words(zero_bytes(4 * self._granules))
+                mine = rank == one
+                values = time[mine]
+                if count > 1:
+                    values = np.broadcast_to(values[:, None], (len(values), count))
+                times.scatter(place[mine], values, 4, count)
+            granules = (touch.flat >> self._shift)[:, None] + np.arange(count)
+            self._by[granules] = touch.instruction.index
+        self._pending = []
+
+
+def _race(where: NDArray[np.bool_], rank: NDArray[np.int64], by: NDArray[np.int64]) -> Race:
+    """Make a race of what holds for each granule of each lane."""
+    lanes = np.logical_or.reduce(where, 1)
+    first = where.argmax(1)
+    every = np.arange(len(first))
+    return Race(lanes, first, rank[every, first], by[every, first])
 
 
 def granules_of(flat: Positions, width: int, shift: int) -> Positions:

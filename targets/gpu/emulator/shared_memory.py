@@ -25,9 +25,10 @@ from numpy.typing import NDArray
 from tiledsl.targets.gpu.emulator.clocks import Clocks
 from tiledsl.targets.gpu.emulator.cohort import Access, Cohort, Lanes, Mask
 from tiledsl.targets.gpu.emulator.findings import Kind
-from tiledsl.targets.gpu.emulator.races import History, Race, Touch, granules_of
+from tiledsl.targets.gpu.emulator.program import Instruction
+from tiledsl.targets.gpu.emulator.races import Others, Race, Touch, Writes, granules_of
 from tiledsl.targets.gpu.emulator.under_way import UnderWay
-from tiledsl.targets.gpu.emulator.words import UNSIGNED, Words, natural_alignment
+from tiledsl.targets.gpu.emulator.words import UNSIGNED, Words, natural_alignment, zero_bytes
 
 Offsets = NDArray[np.int64]
 Granules = NDArray[np.int64]
@@ -46,14 +47,16 @@ class SharedMemory:
         self._shift = granule.bit_length() - 1
         self._base = cohort.block_of * self._stride
         """Where the window of each flat thread's block begins."""
-        self._words = Words(_aligned(cohort.blocks * self._stride))
+        self._words = Words(zero_bytes(cohort.blocks * self._stride))
         self.data = self._words.bytes
         count = len(self.data) >> self._shift
-        self._written = Words(_aligned(count))
+        self._written = Words(zero_bytes(count))
         """By granule: 1 if anything wrote it."""
-        self._writes = History(clocks, count, self._shift)
-        self._reads = History(clocks, count, self._shift)
-        self._atomics = History(clocks, count, self._shift)
+        self._writes = Writes(clocks, count, self._shift)
+        self._reads = Others(clocks, count, self._shift)
+        self._atomics = Others(clocks, count, self._shift)
+        self._instructions: dict[int, Instruction] = {}
+        """Who accessed, by index."""
         self._owner: dict[int, NDArray[np.int32]] = {}
         """Scratch: by word of some width, the lane that wrote it last in this instruction."""
         self._under_way = UnderWay(count, self._shift, self._stride)
@@ -150,6 +153,7 @@ class SharedMemory:
                 fresh &= ~busy
             self._report_fresh(access, fresh, touch, "read")
         if self._clocks.warps > 1:
+            self._instructions[touch.instruction.index] = touch.instruction
             for history in (self._writes, self._atomics):
                 self._report_races(access, touch, history, bad, "read", "write")
             self._reads.note(touch)
@@ -184,6 +188,7 @@ class SharedMemory:
     def _note_write(self, touch: Touch) -> None:
         self._set_written(touch.flat, touch.width)
         if self._clocks.warps > 1:
+            self._instructions[touch.instruction.index] = touch.instruction
             self._writes.note(touch)
 
     def _note_atomic(self, access: Access, touch: Touch, bad: Mask | None) -> None:
@@ -197,6 +202,7 @@ class SharedMemory:
         if self._clocks.warps > 1:
             self._report_races(access, touch, self._writes, bad, "atomic", "write")
             self._report_races(access, touch, self._reads, bad, "atomic", "read")
+            self._instructions[touch.instruction.index] = touch.instruction
             self._atomics.note(touch)
 
     def _granules(self, touch: Touch) -> Granules:
@@ -295,36 +301,27 @@ class SharedMemory:
         self,
         access: Access,
         touch: Touch,
-        history: History,
+        history: Writes | Others,
         bad: Mask | None,
         verb: str,
         other: str,
     ) -> None:
-        for race in history.races(touch):
-            lanes = np.logical_or.reduce(race.where, 1)
-            if bad is not None:
-                lanes &= ~bad
-            if lanes.any():
-                access.report(Kind.RACE, lanes, self._telling(touch, race, history, verb, other))
+        race = history.races(touch)
+        if race is None:
+            return
+        lanes = race.lanes if bad is None else race.lanes & ~bad
+        if lanes.any():
+            access.report(Kind.RACE, lanes, self._telling(touch, race, verb, other))
 
-    def _telling(
-        self, touch: Touch, race: Race, history: History, verb: str, other: str
-    ) -> Callable[[int], str]:
-        granules = self._granules(touch)
-
+    def _telling(self, touch: Touch, race: Race, verb: str, other: str) -> Callable[[int], str]:
         def message(at: int) -> str:
-            first = int(np.flatnonzero(race.where[at])[0])
-            granule = int(granules[at, first])
-            bits = int(race.others[at, first])
-            rank = (bits & -bits).bit_length() - 1
-            assert race.epoch.line is not None
-            by = history.instructions.get(int(race.epoch.line[granule]))
+            granule = (int(touch.flat[at]) >> self._shift) + int(race.granule[at])
+            by = self._instructions.get(int(race.by[at]))
             line = "" if by is None or by.source is None else f" at line {by.source.line}"
             text = "" if by is None else f"{line} (`{by.text}`)"
-            byte = self.byte_of(granule)
             return (
-                f"{verb} of shared memory at byte {byte}: no barrier after the {other} by warp "
-                f"{rank}{text}"
+                f"{verb} of shared memory at byte {self.byte_of(granule)}: no barrier after the "
+                f"{other} by warp {int(race.rank[at])}{text}"
             )
 
         return message
@@ -343,11 +340,6 @@ class SharedMemory:
             busy,
             lambda at: f"{verb} of shared memory that an asynchronous operation is still using",
         )
-
-
-def _aligned(size: int) -> NDArray[np.uint8]:
-    """Return zero bytes, at least `size` of them, at an address of 16 and a multiple of 16."""
-    return np.zeros(-(-size // 16), np.complex128).view(np.uint8)
 
 
 def _without(

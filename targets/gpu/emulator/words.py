@@ -44,6 +44,9 @@ class Words:
         if width in _ITEM and not _misaligned(position, width):
             items = self.of[width].take(position >> _shift(width))
             return items.view(UNSIGNED[size]).reshape(len(position), count)
+        if not width % 16 and not _misaligned(position, 16):
+            items = self.of[16].take((position >> 4)[:, None] + np.arange(width >> 4))
+            return items.view(UNSIGNED[size])
         if not _misaligned(position, size):
             return self.of[size].take((position >> _shift(size))[:, None] + np.arange(count))
         single = self.bytes.take(position[:, None] + np.arange(width)).view(UNSIGNED[size])
@@ -59,11 +62,19 @@ class Words:
         if width in _ITEM and not _misaligned(position, width):
             items = values.view(_ITEM[width])
             self.of[width][position >> _shift(width)] = items.reshape(len(position))
+        elif not width % 16 and not _misaligned(position, 16):
+            items = values.view(np.complex128)
+            self.of[16][(position >> 4)[:, None] + np.arange(width >> 4)] = items
         elif not _misaligned(position, size):
             self.of[size][(position >> _shift(size))[:, None] + np.arange(count)] = values
         else:
             single = values.view(np.uint8).reshape(len(position), width)
             self.bytes[position[:, None] + np.arange(width)] = single
+
+
+def zero_bytes(size: int) -> NDArray[np.uint8]:
+    """Return new zero bytes for a `Words`, at least `size` of them."""
+    return np.zeros(-(-size // 16), np.complex128).view(np.uint8)
 
 
 def _shift(width: int) -> int:

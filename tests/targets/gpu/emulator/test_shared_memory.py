@@ -314,7 +314,10 @@ def test_writing_under_an_asynchronous_read_is_a_missing_wait() -> None:
 )
 @settings(max_examples=150, deadline=None)
 def test_races_are_those_of_the_definition(actions: list[tuple[str, int, int]]) -> None:
-    """Two accesses of a place by two warps, one a write, without a barrier in between."""
+    """Two accesses of a place by two warps, one a write, without a barrier in between.
+
+    Up to the first: a write that races stands for what it overwrote.
+    """
     world = World(warps=3, lanes=1)
     world.write(0, [0, 1, 2, 0], [0, 4, 8, 12])
     world.sync()
@@ -335,3 +338,5 @@ def test_races_are_those_of_the_definition(actions: list[tuple[str, int, int]]) 
         else:
             world.write(number + 1, [warp], [place * 4])
         assert (len(world.findings) > before) == race
+        if race:
+            return
