@@ -179,6 +179,11 @@ def test_parameters_are_read_where_they_lie() -> None:
             Kind.OUT_OF_BOUNDS,
             "byte 8 of 8 of local memory",
         ),
+        (
+            ".local .align 4 .b8 f[8]; st.local.b32 [f], 1; ld.local.v2.b32 {%r1, %r2}, [f];",
+            Kind.UNINITIALIZED,
+            "read of 8 bytes at byte 0 of local memory",
+        ),
     ],
 )
 def test_wrong_accesses_are_found(line: str, kind: Kind, message: str) -> None:
