@@ -97,7 +97,7 @@ class Machine(Engine):
         self.threads = cohort.blocks * cohort.threads
         super().__init__(cohort, blocks, self.threads)
         self.layout = layout
-        self.regs: list[NDArray[Any]] = [np.zeros(self.threads, held) for held in layout.registers]
+        self.regs: list[NDArray[Any]] = [_garbage(self.threads, held) for held in layout.registers]
         self.lane = (np.arange(self.threads) % WARP_SIZE).astype(np.uint32)
         self.memory = cohort.memory
         self.clocks = Clocks(cohort.blocks, cohort.warps)
@@ -240,6 +240,17 @@ class Machine(Engine):
                 self.first_thread(one.mask),
                 int(np.count_nonzero(one.mask)),
             )
+
+
+def _garbage(threads: int, held: Any) -> NDArray[Any]:
+    """Return what a register holds before anything is written to it: on hardware, anything.
+
+    A fixed pattern that stands out, so that a kernel that reads it goes wrong, and always the same
+    way. A predicate is false.
+    """
+    if held is np.bool_:
+        return np.zeros(threads, np.bool_)
+    return np.full(threads, int.from_bytes(b"\xcd" * np.dtype(held).itemsize, "little"), held)
 
 
 _AXES = {"x": 0, "y": 1, "z": 2}
