@@ -10,6 +10,7 @@ import numpy as np
 from tiledsl.dialects.diagnostics import CompilerBug
 from tiledsl.targets.amdgpu.emulator.decode import Context, Entry, entry_of
 from tiledsl.targets.amdgpu.emulator.operands import Read, Write
+from tiledsl.targets.amdgpu.emulator.packed import DotFloats
 from tiledsl.targets.amdgpu.emulator.text import Parsed
 from tiledsl.targets.amdgpu.emulator.vector import Operation
 from tiledsl.targets.gpu.emulator.program import InstructionClass, Step
@@ -20,7 +21,7 @@ def _half(parsed: Parsed, context: Context) -> tuple[Read, Write]:
     stem = parsed.stem.replace("v_dual_", "v_", 1)
     single = replace(parsed, stem=stem, mnemonic=stem, dual=None)
     entry = entry_of(single)
-    if not isinstance(entry, Entry) or not isinstance(entry.decode, Operation):
+    if not isinstance(entry, Entry) or not isinstance(entry.decode, Operation | DotFloats):
         raise CompilerBug(f"the AMDGPU emulator does not know this half of a pair: {parsed.text}")
     return entry.decode.parts(single, context)
 

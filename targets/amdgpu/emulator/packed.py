@@ -12,7 +12,7 @@ hardware; of integers they wrap, or saturate under `clamp`.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,7 @@ from tiledsl.targets.amdgpu.emulator.functions import (
     multiply_add,
     saturated,
 )
-from tiledsl.targets.amdgpu.emulator.operands import Read, reader, writer
+from tiledsl.targets.amdgpu.emulator.operands import Read, Write, reader, writer
 from tiledsl.targets.amdgpu.emulator.text import Constant, Operand, Parsed, Register
 from tiledsl.targets.gpu.emulator.program import InstructionClass, Step
 
@@ -218,30 +218,48 @@ def _dot_integers(bits: int, signs: str, accumulates: bool = False) -> Entry:
     return Entry(decode, InstructionClass.INTEGER)
 
 
-def _dot_floats(small: str, result: str, accumulates: bool = False) -> Entry:
-    """Return the entry of a dot product of two pairs of 16-bit floats, plus an addend."""
+@dataclass(frozen=True)
+class DotFloats:
+    """A dot product of two pairs of 16-bit floats, plus an addend.
 
-    def decode(parsed: Parsed, context: Context) -> Step:
+    Attributes:
+        small: The kind of the pairs.
+        result: The kind of the addend and the result.
+        accumulates: The destination is the addend.
+    """
+
+    small: str
+    result: str
+    accumulates: bool = False
+
+    def parts(self, parsed: Parsed, context: Context) -> tuple[Read, Write]:
+        """Return what computes the result, and what writes it."""
         destination, *sources = parsed.operands
-        if accumulates:
+        if self.accumulates:
             sources = [*sources, destination]
         low, high = _selected(parsed, 3)
         minus, minus_high = _negations(parsed, 3)
         pairs = [
-            [reader(_negated(sources[i], sign[i]), small, context, half[i]) for i in (0, 1)]
+            [reader(_negated(sources[i], sign[i]), self.small, context, half[i]) for i in (0, 1)]
             for half, sign in ((low, minus), (high, minus_high))
         ]
-        addend = reader(_negated(sources[2], minus[2]), result, context, low[2])
-        write = writer(destination, result, context)
-        dtype = {"f32": np.float32, "f16": np.float16, "bf16": np.float64}[result]
+        addend = reader(_negated(sources[2], minus[2]), self.result, context, low[2])
+        dtype = {"f32": np.float32, "f16": np.float16, "bf16": np.float64}[self.result]
 
-        def step(m: Any) -> None:
+        def compute(m: Any) -> Array:
             products = [np.multiply(one(m), other(m), dtype=np.float64) for one, other in pairs]
-            write(m, _exact_sum(products[0], products[1], floats.wide(addend(m))).astype(dtype))
+            return _exact_sum(products[0], products[1], floats.wide(addend(m))).astype(dtype)
 
-        return step
+        return compute, writer(destination, self.result, context)
 
-    return Entry(decode, InstructionClass.FLOAT)
+    def __call__(self, parsed: Parsed, context: Context) -> Step:
+        """Decode one instruction."""
+        compute, write = self.parts(parsed, context)
+        return lambda m: write(m, compute(m))
+
+
+def _dot_floats(small: str, result: str, accumulates: bool = False) -> Entry:
+    return Entry(DotFloats(small, result, accumulates), InstructionClass.FLOAT)
 
 
 def _exact_sum(a: Array, b: Array, c: Array) -> Array:
@@ -250,7 +268,7 @@ def _exact_sum(a: Array, b: Array, c: Array) -> Array:
     first = a + b
     b_part = first - a
     lost = (a - (first - b_part)) + (b - b_part)
-    return floats.sum_to_odd(first + c, lost)
+    return floats.sum_to_odd(first + c, np.where(np.isfinite(lost), lost, 0.0))
 
 
 # --- tables --------------------------------------------------------------------------------------

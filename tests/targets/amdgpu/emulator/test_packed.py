@@ -109,6 +109,16 @@ def test_dot_products_of_halves_round_once() -> None:
     assert computed(text, a, b, c, kind=np.float32).tolist() == [1.0]
 
 
+def test_dot_products_know_infinities_and_go_in_pairs() -> None:
+    a = np.full(32, np.array([np.inf, 1.0], np.float16).view(np.uint32)[0])
+    b = np.full(32, np.array([2.0, 1.0], np.float16).view(np.uint32)[0])
+    text = "v_dual_dot2acc_f32_f16 v1, v4, v5 :: v_dual_mov_b32 v2, v4"
+    found = computed(
+        text, a, b, chip="gfx1100", kind=np.float32, before=np.ones(32, np.float32).view(np.uint32)
+    )
+    assert found[0] == np.inf
+
+
 def test_both_of_a_pair_read_before_either_writes() -> None:
     for text in (
         "v_dual_mov_b32 v4, v5 :: v_dual_mov_b32 v5, v4",
