@@ -121,7 +121,7 @@ def _approximated(function: Callable[..., Values]) -> Decoder:
         finish = _Finish.take(options)
         options.done()
         to, *sources = instruction.operands
-        coarse = kind == "f64" and mode == "approx"
+        coarse = kind == "f64" and finish.flushes
 
         def compute(*operands: Values) -> Values:
             found = function(*operands, mode)
