@@ -1,7 +1,8 @@
 """From a module at the `llvm` level to a linked code object, with what its metadata says.
 
 LLVM writes assembly text, which people and the emulator read, and a relocatable object, which
-`link` turns into what HIP loads; no tool of ROCm takes part.
+`link` turns into what HIP loads; no tool of ROCm takes part. Both name the author's lines, the text
+in directives, the object in DWARF's tables, which debuggers and profilers read.
 
 LLVM's scheduler fills the registers to hide latency and may then spill a few where another order of
 the same instructions needs none. So a kernel that spills a little to memory is scheduled again,
@@ -10,6 +11,7 @@ under other orders (`_ORDERS`), until one does not, and the code that takes leas
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,6 +36,10 @@ _ORDERS = (
 """LLVM's function attributes that change the order of instructions."""
 _MOST_SPILLS = 32
 """Registers; a kernel that spills more needs them under any order."""
+_TABLES = re.compile(
+    r"^\t\.section\t\.debug_.*?(?=^\t\.(?:section|text|amdgpu)|\Z)", re.MULTILINE | re.DOTALL
+)
+"""DWARF's sections in assembly text: bytes that tell a reader nothing."""
 
 
 def assemble(module: ir.Module, chip: Chip) -> Artifact:
@@ -93,7 +99,8 @@ def _build(module: ir.Module, entry: Any, chip: Chip, order: tuple[str, str] | N
     assert emitted.object is not None
     code_object = link(emitted.object)
     metadata = kernels(code_object)[entry["sym_name"].value]
-    return _Built(text, emitted.assembly, code_object, metadata)
+    assembly = _TABLES.sub("", emitted.assembly)
+    return _Built(text, assembly, code_object, metadata)
 
 
 def emit(text: str, chip: Chip) -> llvm_codegen.Emitted:

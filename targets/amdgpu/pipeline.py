@@ -11,6 +11,7 @@ from tiledsl.targets.amdgpu import lower_cast, lower_math, mma
 from tiledsl.targets.amdgpu.chips import Chip
 from tiledsl.targets.amdgpu.lower import AmdMachine, shared_memory
 from tiledsl.targets.gpu.line_locations import DEBUG_SCOPES
+from tiledsl.targets.gpu.line_locations import DEBUG_SCOPES
 from tiledsl.targets.gpu.lower_to_machine import lower_to_machine
 from tiledsl.targets.gpu.share_divisors import share_divisors
 from tiledsl.targets.gpu.split_registers import split_registers

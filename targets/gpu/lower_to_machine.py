@@ -109,6 +109,8 @@ def _lower_kernel(
             for inner in ops:
                 lowering.lower(inner)
             llvm.ReturnOp()
+    # LLVM names the unit of compilation after the module's file.
+    cast("Any", module.operation).location = location
     # The kernel's new function takes over its name.
     made.operation.attributes["sym_name"] = ir.StringAttr.get(kernel.name)
 

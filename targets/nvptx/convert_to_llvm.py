@@ -14,13 +14,13 @@ from __future__ import annotations
 
 from mlir import ir
 
-from tiledsl.targets.gpu.line_locations import DEBUG_SCOPES
+from tiledsl.targets.gpu.line_locations import debug_scopes
 from tiledsl.targets.nvptx.emit_asm import emit_asm
 from tiledsl.transforms.run import upstream
 
 _upstream = upstream(
     "convert-scf-to-cf,convert-vector-to-llvm,convert-math-to-llvm,convert-arith-to-llvm,"
-    f"convert-cf-to-llvm,reconcile-unrealized-casts,{DEBUG_SCOPES}",
+    f"convert-cf-to-llvm,reconcile-unrealized-casts,{debug_scopes(tables=False)}",
     "convert_to_llvm",
 )
 

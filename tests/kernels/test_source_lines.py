@@ -10,12 +10,15 @@ import inspect
 import linecache
 import re
 import runpy
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import tiledsl as tile
+from tiledsl.targets.amdgpu.elf import SHT_DYNSYM, ElfFile
 from tiledsl.targets.gpu.source_lines import source_lines
 
 CHIPS = ("sm_80", "sm_90a", "gfx942", "gfx1201")
@@ -159,6 +162,28 @@ def test_every_line_that_says_so_has_its_first_kind(name: str, chip: str) -> Non
     firsts = {(kind, line) for line in lines for kind in kinds_named(line)[:1]}
     wanted = {(kind, line) for kind, line in firsts if kind in expected}
     assert wanted - {(kind, line) for _, kind, line in instructions(name, chip)} == set()
+
+
+SYMBOLIZER = shutil.which("llvm-addr2line")
+
+
+@pytest.mark.skipif(SYMBOLIZER is None, reason="no llvm-addr2line")
+@pytest.mark.parametrize("chip", ["gfx942", "gfx1201"])
+def test_debuggers_find_the_lines_in_amds_code_objects(chip: str, tmp_path: Path) -> None:
+    kernel, signature, constants = KERNELS["rows"]
+    asm = tile.compile(kernel, signature, constants, target=chip).asm
+    assert ".debug_" not in re.sub("cfi_sections.*", "", str(asm["amdgcn"]))
+    binary = asm["hsaco"]
+    assert isinstance(binary, bytes)
+    (symbol,) = (s for s in ElfFile(binary).symbols(SHT_DYNSYM) if s.name == "rows")
+    file = tmp_path / "rows.hsaco"
+    file.write_bytes(binary)
+    addresses = [hex(symbol.value + offset) for offset in range(0, symbol.size, 4)]
+    command = [str(SYMBOLIZER), "-e", str(file), *addresses]
+    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    found = {line.rpartition(":")[2] for line in told if line.startswith(__file__)}
+    named = {str(line) for _, _, line in instructions("rows", chip)}
+    assert named <= found
 
 
 def test_a_kernel_that_moved_within_its_file_has_its_new_lines(

@@ -1,8 +1,9 @@
+import pytest
 from mlir import ir
 from mlir.dialects import llvm
 
 from tiledsl.dialects.context import context, parse
-from tiledsl.targets.gpu.line_locations import DEBUG_SCOPES, line_location
+from tiledsl.targets.gpu.line_locations import debug_scopes, line_location
 from tiledsl.transforms.run import upstream
 
 
@@ -43,13 +44,16 @@ llvm.func @k(%p: !llvm.ptr) {
 """
 
 
-def test_llvm_ir_has_the_positions_once_its_functions_have_scopes():
+@pytest.mark.parametrize(
+    ("tables", "kind"), [(True, "LineTablesOnly"), (False, "DebugDirectivesOnly")]
+)
+def test_llvm_ir_has_the_positions_once_its_functions_have_scopes(tables: bool, kind: str):
     module = parse(MODULE)
     assert "!dbg" not in llvm.translate_module_to_llvmir(module.operation)
-    upstream(DEBUG_SCOPES, "debug_scopes")(module)
+    upstream(debug_scopes(tables=tables), "debug_scopes")(module)
     text = llvm.translate_module_to_llvmir(module.operation)
     for expected in (
-        "emissionKind: DebugDirectivesOnly",
+        f"emissionKind: {kind}",
         'DIFile(filename: "f.py"',
         "DILocation(line: 4, column: 7, scope: ",
         "DILocation(line: 9, column: 3, scope: ",
