@@ -10,8 +10,7 @@ from tiledsl.dialects.diagnostics import KernelError
 from tiledsl.targets.amdgpu import lower_cast, lower_math, mma
 from tiledsl.targets.amdgpu.chips import Chip
 from tiledsl.targets.amdgpu.lower import AmdMachine, shared_memory
-from tiledsl.targets.gpu.line_locations import DEBUG_SCOPES
-from tiledsl.targets.gpu.line_locations import DEBUG_SCOPES
+from tiledsl.targets.gpu.line_locations import debug_scopes
 from tiledsl.targets.gpu.lower_to_machine import lower_to_machine
 from tiledsl.targets.gpu.share_divisors import share_divisors
 from tiledsl.targets.gpu.split_registers import split_registers
@@ -36,7 +35,7 @@ from tiledsl.transforms.swizzle_shared import swizzle_shared
 TO_LLVM = Step(
     upstream(
         "convert-scf-to-cf,convert-vector-to-llvm,convert-math-to-llvm,convert-arith-to-llvm,"
-        f"convert-cf-to-llvm,reconcile-unrealized-casts,{DEBUG_SCOPES}",
+        f"convert-cf-to-llvm,reconcile-unrealized-casts,{debug_scopes(tables=True)}",
         "convert_to_llvm",
     ),
     LLVM,
