@@ -105,7 +105,11 @@ SLOTS = 8
 
 
 class VariadicOperand(_Values):
-    """Up to `SLOTS` operands of any types; reads as a list. The op has no other operand."""
+    """Up to `slots` operands of any types; reads as a list. The op has no other operand."""
+
+    def __init__(self, kind: Kind, doc: str, slots: int = SLOTS) -> None:
+        super().__init__(kind, doc)
+        self.slots = slots
 
     def __get__(self, op: Op | None, owner: type[Op]) -> Any:
         return self if op is None else op.operand_group(self)
@@ -244,6 +248,10 @@ class Op(ir.OpView):
     def _needs_segments(cls) -> bool:
         return sum(isinstance(f, OptionalOperand) for f in cls.operand_fields) > 1
 
+    @classmethod
+    def _operand_slots(cls) -> int:
+        return next(f.slots for f in cls.operand_fields if isinstance(f, VariadicOperand))
+
     def operand_group(self, field: _Values) -> list[ir.Value]:
         """Return the operands that belong to `field`, in order."""
         cls = type(self)
@@ -286,11 +294,11 @@ class Op(ir.OpView):
             name: to_attribute(value) for name, value in attributes.items() if value is not None
         }
         if cls._is_variadic():
-            attrs["operandSegmentSizes"] = _slots(len(groups[0]))
+            attrs["operandSegmentSizes"] = _slots(len(groups[0]), cls._operand_slots())
         elif cls._needs_segments():
             attrs["operandSegmentSizes"] = ir.DenseI32ArrayAttr.get([len(g) for g in groups])
         if any(isinstance(field, VariadicResult) for field in cls.result_fields):
-            attrs["resultSegmentSizes"] = _slots(len(results))
+            attrs["resultSegmentSizes"] = _slots(len(results), SLOTS)
         create = cast("Any", ir.Operation).create  # the bindings' stub leaves types open
         operation = create(
             cls.OPERATION_NAME,
@@ -315,11 +323,11 @@ class Op(ir.OpView):
         return None
 
 
-def _slots(used: int) -> ir.Attribute:
+def _slots(used: int, slots: int) -> ir.Attribute:
     """Return the segment sizes of a variadic group with `used` members."""
-    if used > SLOTS:
-        raise ValueError(f"expected at most {SLOTS} values, found {used}")
-    return ir.DenseI32ArrayAttr.get([1] * used + [0] * (SLOTS - used))
+    if used > slots:
+        raise ValueError(f"expected at most {slots} values, found {used}")
+    return ir.DenseI32ArrayAttr.get([1] * used + [0] * (slots - used))
 
 
 def irdl_text(dialect: str, types: Sequence[tuple[str, int]], ops: Sequence[type[Op]]) -> str:
@@ -365,5 +373,6 @@ def _op_irdl(op: type[Op]) -> list[str]:
 def _irdl_values(field: _Values, emit: Callable[[str], str]) -> list[str]:
     """Return a field as IRDL declares it; each slot of a variadic group is constrained alone."""
     if isinstance(field, VariadicOperand | VariadicResult):
-        return [f"{field.name}{i}: optional {field.kind.irdl(emit)}" for i in range(SLOTS)]
+        slots = field.slots if isinstance(field, VariadicOperand) else SLOTS
+        return [f"{field.name}{i}: optional {field.kind.irdl(emit)}" for i in range(slots)]
     return [f"{field.name}: {field.variadicity}{field.kind.irdl(emit)}"]

@@ -10,7 +10,16 @@ of global memory.
 
 from __future__ import annotations
 
-from tiledsl.dialects.op import I1, Any_, Attr, Op, Operand, OptionalOperand, Result
+from tiledsl.dialects.op import (
+    I1,
+    Any_,
+    Attr,
+    Op,
+    Operand,
+    OptionalOperand,
+    Result,
+    VariadicOperand,
+)
 from tiledsl.dialects.tile import CACHE, EVICTION, SCOPE, SEMANTICS
 
 ATOMS = (
@@ -124,6 +133,44 @@ class WgmmaWaitOp(Op, name="ptx.wgmma_wait"):
     result_ = Result(Any_, "The same registers.")
 
 
+class MbarrierInitOp(Op, name="ptx.mbarrier_init"):
+    """`mbarrier.init`, and the fence that makes it visible to copies."""
+
+    barrier = Operand(Any_, "!llvm.ptr<3>.")
+    predicate = Operand(I1, "Whether to.")
+    count = Attr(int, "Arrivals that a phase waits for.")
+
+
+class MbarrierInvalOp(Op, name="ptx.mbarrier_inval"):
+    """`mbarrier.inval`."""
+
+    barrier = Operand(Any_, "!llvm.ptr<3>.")
+    predicate = Operand(I1, "Whether to.")
+
+
+class MbarrierExpectOp(Op, name="ptx.mbarrier_expect"):
+    """`mbarrier.arrive.expect_tx`."""
+
+    barrier = Operand(Any_, "!llvm.ptr<3>.")
+    predicate = Operand(I1, "Whether to.")
+    bytes = Attr(int, "What copies bring in this phase.")
+
+
+class MbarrierWaitOp(Op, name="ptx.mbarrier_wait"):
+    """`mbarrier.try_wait.parity` until it is so."""
+
+    barrier = Operand(Any_, "!llvm.ptr<3>.")
+    parity = Operand(Any_, "i32.")
+
+
+class TensorLoadOp(Op, name="ptx.tensor_load"):
+    """`cp.async.bulk.tensor`: a box of global memory to shared memory."""
+
+    parts = VariadicOperand(
+        Any_, "Destination and mbarrier, !llvm.ptr<3>; predicate; map, !llvm.ptr; indices, i32."
+    )
+
+
 OPS: tuple[type[Op], ...] = (
     LoadOp,
     StoreOp,
@@ -135,5 +182,10 @@ OPS: tuple[type[Op], ...] = (
     WgmmaOp,
     WgmmaCommitOp,
     WgmmaWaitOp,
+    MbarrierInitOp,
+    MbarrierInvalOp,
+    MbarrierExpectOp,
+    MbarrierWaitOp,
+    TensorLoadOp,
 )
 TYPES: tuple[tuple[str, int], ...] = ()

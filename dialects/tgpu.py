@@ -15,7 +15,10 @@ stages) of an MxN tile each, or no leading S for a plain buffer. The layout maps
 
 from __future__ import annotations
 
+from mlir import ir
+
 from tiledsl.dialects.op import (
+    I1,
     I32,
     Any_,
     Attr,
@@ -29,9 +32,11 @@ from tiledsl.dialects.op import (
     VariadicResult,
     dialect_type,
 )
+from tiledsl.dialects.tile import Box
 from tiledsl.dialects.types import element_of, held_by, layout_name, shape_of
 
 Shared = dialect_type("tgpu.shared", "a shared buffer")
+TensorMap = dialect_type("tgpu.tensor_map", "a description of a tensor that the launcher makes")
 
 
 class LayoutOp(Op, name="tgpu.layout"):
@@ -132,6 +137,71 @@ class AsyncWaitOp(Op, name="tgpu.async_wait"):
     pending = Attr(int, "Groups that may still be in flight.")
 
 
+class MbarrierInitOp(Op, name="tgpu.mbarrier_init"):
+    """Make transaction barriers, one a slot, each in phase 0 and waiting for one arrival."""
+
+    barriers = Operand(Shared, "S slots of one i64.")
+
+
+class MbarrierExpectOp(Op, name="tgpu.mbarrier_expect"):
+    """Arrive at a barrier, whose phase then ends when so many bytes have been copied."""
+
+    barrier = Operand(Shared, "One i64.")
+    predicate = Operand(I1, "Whether to.")
+    bytes = Attr(int, "What the copies of this phase bring.")
+
+
+class MbarrierWaitOp(Op, name="tgpu.mbarrier_wait"):
+    """Wait until the barrier's phase of this parity is over; what was copied is then visible."""
+
+    barrier = Operand(Shared, "One i64.")
+    parity = Operand(I32, "0 or 1.")
+
+
+class MbarrierEndOp(Op, name="tgpu.mbarrier_end"):
+    """Give up barriers that nothing waits for any more; their bytes may be used otherwise."""
+
+    barriers = Operand(Shared, "S slots of one i64.")
+
+
+class ProxyFenceOp(Op, name="tgpu.proxy_fence"):
+    """What this thread did to shared memory comes before what units do to it by themselves.
+
+    Such units are those that multiply from shared memory and that copy boxes to it.
+    """
+
+
+class BoxCopyOp(Op, name="tgpu.box_copy"):
+    """Begin copying a box of a tensor to a shared buffer, as part of a barrier's phase.
+
+    The parts are the buffer, the barrier, an i1 (whether to copy), then those of
+    `tile.descriptor_load`.
+    """
+
+    parts = VariadicOperand(Any_, "Buffer, barrier, predicate, base, sizes, strides, indices.", 19)
+    map = Attr(int, "Which argument of the kernel describes the tensor, once that is placed.", None)
+
+    @property
+    def buffer(self) -> ir.Value:
+        """Where the box goes."""
+        return self.parts[0]
+
+    @property
+    def barrier(self) -> ir.Value:
+        """What counts its bytes."""
+        return self.parts[1]
+
+    @property
+    def predicate(self) -> ir.Value:
+        """Whether to copy."""
+        return self.parts[2]
+
+    @property
+    def box(self) -> Box:
+        """Which box."""
+        return Box.of(self.parts[3:], held_by(self.buffer.type))
+
+
 class BarrierOp(Op, name="tgpu.barrier"):
     """All threads of the program arrive before any goes on; earlier memory accesses are visible.
 
@@ -139,6 +209,7 @@ class BarrierOp(Op, name="tgpu.barrier"):
     """
 
     memory = Attr(str, "What becomes visible.", "shared", ("shared", "all"))
+    proxy = Attr(bool, "Also to units that access shared memory by themselves.", False)
 
 
 class MmaOp(Op, name="tgpu.mma", pure=True):
@@ -251,6 +322,7 @@ class ShareResultOp(Op, name="tgpu.share_result"):
 
     value = Operand(Any_, "A scalar, or a tile whose layout replicates.")
     buffer = Operand(Shared, "Room for the tile, or for one element.")
+    proxy = Attr(bool, "As of `tgpu.barrier`.", False)
     output = Result(Any_, "The type of `value`.")
 
 
@@ -264,6 +336,12 @@ OPS: tuple[type[Op], ...] = (
     AsyncCopyOp,
     AsyncCommitOp,
     AsyncWaitOp,
+    MbarrierInitOp,
+    MbarrierExpectOp,
+    MbarrierWaitOp,
+    MbarrierEndOp,
+    BoxCopyOp,
+    ProxyFenceOp,
     BarrierOp,
     MmaOp,
     WarpgroupMmaOp,
@@ -272,4 +350,4 @@ OPS: tuple[type[Op], ...] = (
     PartialReduceOp,
     ShareResultOp,
 )
-TYPES = (("shared", 1),)
+TYPES = (("shared", 1), ("tensor_map", 0))

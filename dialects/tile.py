@@ -12,6 +12,7 @@ arguments: `tile.divisibility` (i64; a pointer's is in bytes), `tile.name` (str)
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 
 from mlir import ir
@@ -314,6 +315,95 @@ class LoadOp(Op, name="tile.load"):
         return _same_shape(self.ptr, self.mask, self.other, self.result)
 
 
+_BOX = 1 + 3 * 5 + 1
+"""Values that say where a box of rank 5 is, and what it holds."""
+
+
+class Box:
+    """Where a box of a strided tensor is; one entry a dimension.
+
+    Attributes:
+        base: Address of the tensor's first element.
+        sizes: Elements along each dimension.
+        strides: Elements from one to the next.
+        indices: The box's first element.
+    """
+
+    def __init__(
+        self,
+        base: ir.Value,
+        sizes: Sequence[ir.Value],
+        strides: Sequence[ir.Value],
+        indices: Sequence[ir.Value],
+    ) -> None:
+        self.base = base
+        self.sizes = tuple(sizes)
+        self.strides = tuple(strides)
+        self.indices = tuple(indices)
+
+    @staticmethod
+    def of(parts: Sequence[ir.Value], box: ir.Type) -> Box:
+        """Take the parts of an op on a box of type `box` apart."""
+        rank = len(shape_of(box))
+        sizes, strides, indices = (parts[1 + i * rank :][:rank] for i in range(3))
+        return Box(parts[0], sizes, strides, indices)
+
+
+class DescriptorLoadOp(Op, name="tile.descriptor_load"):
+    """Read a box of a strided tensor; what lies outside of the tensor is 0, or NaN.
+
+    `parts` are the tensor's first element's address, then of each dimension its size, of each its
+    stride in elements, of each the box's first index. Rank 3, as the result has:
+
+        %t = "tile.descriptor_load"(%base, %n0, %n1, %n2, %s0, %s1, %s2, %i0, %i1, %i2)
+    """
+
+    parts = VariadicOperand(Any_, "Base, sizes, strides, indices: integers but the first.", _BOX)
+    padding = Attr(str, "What is read outside.", "zero", ("zero", "nan"))
+    output = Result(Tile, "The box, of the base's pointee type.")
+
+    def verify(self) -> str | None:
+        """Require a rank's worth of parts and the pointee type."""
+        return _verify_box(self.parts, self.output.type, 0)
+
+    @property
+    def box(self) -> Box:
+        """The parts by name."""
+        return Box.of(self.parts, self.output.type)
+
+
+class DescriptorStoreOp(Op, name="tile.descriptor_store"):
+    """Write a box of a strided tensor, but for what lies outside of it; parts as of the load's.
+
+    The tile follows the parts.
+    """
+
+    parts = VariadicOperand(Any_, "Base, sizes, strides, indices, the tile.", _BOX)
+
+    def verify(self) -> str | None:
+        """Require a rank's worth of parts and the pointee type."""
+        return _verify_box(self.parts, self.parts[-1].type, 1)
+
+    @property
+    def box(self) -> Box:
+        """The parts by name."""
+        return Box.of(self.parts, self.parts[-1].type)
+
+    @property
+    def tile(self) -> ir.Value:
+        """What is written."""
+        return self.parts[-1]
+
+
+def _verify_box(parts: Sequence[ir.Value], box: ir.Type, more: int) -> str | None:
+    rank = len(shape_of(box))
+    if len(parts) != 1 + 3 * rank + more:
+        return f"expected {1 + 3 * rank + more} parts for a box of rank {rank}, found {len(parts)}"
+    if element_of(box) != pointee(parts[0].type):
+        return f"expected a box of {pointee(parts[0].type)}, found {box}"
+    return None
+
+
 class StoreOp(Op, name="tile.store"):
     """Write through a pointer or a tile of pointers, where the mask is true."""
 
@@ -483,6 +573,8 @@ OPS: tuple[type[Op], ...] = (
     BitcastOp,
     LoadOp,
     StoreOp,
+    DescriptorLoadOp,
+    DescriptorStoreOp,
     AtomicRmwOp,
     AtomicCasOp,
     DotOp,

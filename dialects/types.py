@@ -110,6 +110,11 @@ def held_by(type_: ir.Type) -> ir.RankedTensorType:
     return found
 
 
+def is_tensor_map(type_: ir.Type) -> bool:
+    """Whether `type_` is a description of a tensor that the launcher makes."""
+    return str(type_) == "!tgpu.tensor_map"
+
+
 def is_shared(type_: ir.Type) -> bool:
     """Return whether `type_` is a shared buffer."""
     return _parameter(type_, _SHARED) is not None

@@ -109,11 +109,13 @@ class ArgumentLayout:
 
     Attributes:
         kinds: One a parameter, in declaration order.
+        base: Where the arguments will begin: alignments count from there, not from their start.
         offsets: Bytes from the start of the arguments.
         size: Bytes in all, without padding after the last one.
     """
 
     kinds: tuple[str, ...]
+    base: int = 0
     offsets: tuple[int, ...] = field(init=False)
     size: int = field(init=False)
     _struct: struct.Struct = field(init=False, repr=False, compare=False)
@@ -129,7 +131,7 @@ class ArgumentLayout:
         codes = ["<"]
         end = 0
         for kind in (KINDS[name] for name in self.kinds):
-            start = -(-end // kind.alignment) * kind.alignment
+            start = -(-(self.base + end) // kind.alignment) * kind.alignment - self.base
             codes.append(f"{start - end}x{kind.code}")
             offsets.append(start)
             end = start + kind.size

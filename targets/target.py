@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from tiledsl.dialects.diagnostics import KernelError
 from tiledsl.targets.driver import Driver, Resources
+from tiledsl.transforms.map_spec import MapSpec
 
 if TYPE_CHECKING:
     from mlir import ir
@@ -60,6 +61,7 @@ class Artifact:
         shared_bytes: Dynamic shared memory a program, in bytes (host: scratch).
         threads: Threads a program (host: 1).
         resources: Registers, spills and such, where the tool chain tells.
+        tensor_maps: What the launcher makes for the last arguments, those of kind "tensormap".
     """
 
     texts: dict[str, str | bytes]
@@ -69,6 +71,7 @@ class Artifact:
     shared_bytes: int
     threads: int
     resources: Resources | None = None
+    tensor_maps: tuple[MapSpec, ...] = ()
 
 
 class Target(Protocol):

@@ -46,15 +46,11 @@ from tiledsl.dtypes import (
     uint64,
 )
 
-# `autotune`, `compile`, `device`, `emulate`, `heuristics` and `jit` name a module and the function
-# in it; the modules must be imported before, for importing one later would put it in the function's
-# place.
+# `compile`, `device`, `emulate` and `jit` name a module and the function in it; the modules must be
+# imported before, for importing one later would put it in the function's place.
 from tiledsl.jit import JITFunction, compile, jit  # isort: skip
 from tiledsl.device import device  # isort: skip
 from tiledsl.emulate import emulate  # isort: skip
-from tiledsl.autotune import autotune  # isort: skip
-from tiledsl.heuristics import heuristics  # isort: skip
-from tiledsl.config import Config
 from tiledsl.sizes import cdiv, next_power_of_2
 
 if TYPE_CHECKING:
@@ -85,6 +81,7 @@ if TYPE_CHECKING:
         zeros_like,
     )
     from tiledsl.language.debug import debug_barrier, device_assert, device_print
+    from tiledsl.language.descriptor import make_tensor_descriptor
     from tiledsl.language.dot import dot
     from tiledsl.language.math import (
         PropagateNan,
@@ -224,6 +221,7 @@ _LAZY = {
     "trunc": "math",
     "umulhi": "math",
     "where": "math",
+    "make_tensor_descriptor": "descriptor",
     "load": "memory",
     "store": "memory",
     "pair_uniform_to_normal": "random",
@@ -295,7 +293,6 @@ def __dir__() -> list[str]:
 
 __all__ = [
     "CompilerBug",
-    "Config",
     "DType",
     "JITFunction",
     "KernelError",
@@ -317,7 +314,6 @@ __all__ = [
     "atomic_or",
     "atomic_xchg",
     "atomic_xor",
-    "autotune",
     "bfloat16",
     "bool_",
     "broadcast",
@@ -361,7 +357,6 @@ __all__ = [
     "fmin",
     "full",
     "full_like",
-    "heuristics",
     "histogram",
     "int1",
     "int8",
@@ -376,6 +371,7 @@ __all__ = [
     "log1p",
     "log2",
     "log10",
+    "make_tensor_descriptor",
     "math",
     "max",
     "max_constancy",

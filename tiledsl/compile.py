@@ -23,6 +23,7 @@ from tiledsl.dialects.diagnostics import CompilerBug, KernelError
 from tiledsl.specialize import ArgType
 from tiledsl.targets.driver import Resources
 from tiledsl.targets.target import Artifact, Options, Target, find, target
+from tiledsl.transforms.map_spec import MapSpec
 
 if TYPE_CHECKING:
     from mlir import ir
@@ -246,6 +247,7 @@ def _to_entry(compiled: CompiledKernel) -> dict[str, str | bytes]:
         "threads": artifact.threads,
         "written": compiled.written,
         "resources": asdict(artifact.resources) if artifact.resources else None,
+        "tensor_maps": MapSpec.write(artifact.tensor_maps),
     }
     texts = {f"text/{name}": text for name, text in artifact.texts.items()}
     return {
@@ -271,6 +273,7 @@ def _from_entry(name: str, request: Request, entry: Mapping[str, Any]) -> Compil
         shared_bytes=about["shared_bytes"],
         threads=about["threads"],
         resources=Resources(**resources) if resources else None,
+        tensor_maps=tuple(MapSpec.parse(about["tensor_maps"])),
     )
     return CompiledKernel(name, request, artifact, entry["tile"], about["written"])
 

@@ -26,9 +26,10 @@ from tiledsl.compile import CompiledKernel
 from tiledsl.device import EMULATE
 from tiledsl.device import current as current_place
 from tiledsl.dialects.diagnostics import KernelError
-from tiledsl.targets.arguments import ArgumentLayout
+from tiledsl.targets.arguments import KINDS, ArgumentLayout
 from tiledsl.targets.driver import DeviceInfo, Driver, Grid, Kernel
 from tiledsl.targets.target import Artifact, Target, find, target
+from tiledsl.transforms.map_spec import MapSpec
 
 _TARGETS = {"host": "host", "cuda": "nvptx", "hip": "amdgpu"}
 
@@ -40,11 +41,6 @@ def _driver(vendor: str) -> Driver:
 
         return EmulatorDriver(vendor.removeprefix(f"{EMULATE}:"))
     return target(_TARGETS[vendor]).driver()
-
-
-def driver_of(place: str) -> Driver:
-    """Return the driver of the device at `place`."""
-    return _driver(split_place(place)[0])
 
 
 def split_place(place: str) -> tuple[str, int]:
@@ -166,9 +162,9 @@ class Loaded:
         artifact = compiled.artifact
         self.compiled = compiled
         self.place = place
-        self.layout = ArgumentLayout(
-            tuple(argument.kind for argument in compiled.request.signature.values())
-        )
+        kinds = [argument.kind for argument in compiled.request.signature.values()]
+        maps = artifact.tensor_maps
+        self._maps = TensorMaps(maps, place) if maps else None
         self.arguments = [
             (name, numpy_dtype(argument.dtype).itemsize)
             for name, argument in compiled.request.signature.items()
@@ -180,10 +176,68 @@ class Loaded:
         self._kernel: Kernel = _driver(vendor).load(
             _binary(artifact, place), artifact.entry, artifact.shared_bytes, index
         )
+        base: int = getattr(self._kernel, "argument_base", 0) if maps else 0
+        self.layout = ArgumentLayout((*kinds, *("tensormap" for _ in maps)), base)
 
     def launch(self, grid: Grid, values: Sequence[int | float], stream: int) -> None:
         """Queue one run on a stream."""
-        self._kernel.launch(grid, self._threads, self.layout.pack(values), stream)
+        maps = [] if self._maps is None else self._maps.encoded(values)
+        packed = self.layout.pack([*values, *maps] if maps else values)
+        self._kernel.launch(grid, self._threads, packed, stream)
+
+
+class TensorMaps:
+    """Makes the descriptions of tensors that a kernel takes behind its arguments, and keeps them.
+
+    A tensor without elements has no description: in its place goes one of a single zero, so that
+    everything in it still reads as zero.
+    """
+
+    _KEPT = 256
+
+    def __init__(self, specs: Sequence[MapSpec], place: str) -> None:
+        self._specs = specs
+        self._place = place
+        positions = {
+            n for one in specs for kind, n in (*one.sizes, *one.strides) if kind != "constant"
+        }
+        self._read = sorted(positions | {one.base for one in specs})
+        self._known: dict[tuple[object, ...], list[bytes]] = {}
+
+    def encoded(self, values: Sequence[int | float]) -> list[bytes]:
+        """Return 128 bytes for each description, given the values of the author's arguments."""
+        key = tuple(values[position] for position in self._read)
+        found = self._known.get(key)
+        if found is None:
+            if len(self._known) >= self._KEPT:
+                self._known.clear()
+            found = self._known[key] = [self._encode(spec, values) for spec in self._specs]
+        return found
+
+    def _encode(self, spec: MapSpec, values: Sequence[int | float]) -> bytes:
+        from tiledsl.targets.nvptx.tensor_map import TensorMap
+
+        def number(one: tuple[str, int]) -> int:
+            return one[1] if one[0] == "constant" else int(values[one[1]])
+
+        vendor, index = split_place(self._place)
+        driver: Any = _driver(vendor)
+        address, sizes = int(values[spec.base]), tuple(map(number, spec.sizes))
+        size = KINDS[spec.element].size
+        strides = tuple(number(one) * size for one in spec.strides)
+        if 0 in sizes:
+            address, sizes, strides = _zeros(self._place), (1, 1), (16,)
+        described = TensorMap(spec.element, address, sizes, strides, spec.box, spec.swizzle)
+        return driver.encode_tensor_map(described, index)
+
+
+@cache
+def _zeros(place: str) -> int:
+    """Return the address of some zeros on a device."""
+    vendor, index = split_place(place)
+    address = _driver(vendor).allocate(16, index)
+    _driver(vendor).copy_in(address, np.zeros(16, np.uint8), index)
+    return address
 
 
 def _binary(artifact: Artifact, place: str) -> bytes:

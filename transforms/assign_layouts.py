@@ -26,14 +26,16 @@ from mlir import ir
 
 from tiledsl.dialects import tgpu, tile
 from tiledsl.dialects.layout import LinearLayout
+from tiledsl.dialects.layout_blocked import default
 from tiledsl.dialects.layouts import Layouts
+from tiledsl.dialects.types import shape_of
 from tiledsl.transforms.axis_facts import AxisFacts
 from tiledsl.transforms.coalesce import accesses
 from tiledsl.transforms.dot_layouts import INSTRUCTION, product_of, products
 from tiledsl.transforms.kernels import kernels
 from tiledsl.transforms.layout_adoption import adopt
 from tiledsl.transforms.layout_cost import Costs
-from tiledsl.transforms.layout_inference import Inference
+from tiledsl.transforms.layout_inference import Access, Inference
 from tiledsl.transforms.layout_rules import backward
 from tiledsl.transforms.rewrite import is_used, retype, sink
 from tiledsl.transforms.tile_graph import Node, TileGraph
@@ -47,11 +49,22 @@ def assign_layouts(module: ir.Module, *, num_warps: int, warp_size: int) -> None
         anchors = {
             **accesses(graph, AxisFacts(kernel), warp_size, num_warps),
             **products(graph, warp_size, num_warps),
+            **_boxes(graph, warp_size, num_warps),
         }
         inference = Inference(graph, anchors, warp_size, num_warps)
         inference.run()
         adopt(inference)
         _Assignment(inference, layouts).run()
+
+
+def _boxes(graph: TileGraph, lanes: int, warps: int) -> dict[Node, Access]:
+    """Give layouts to what loads through descriptors bring: shared memory is read well in them."""
+    found: dict[Node, Access] = {}
+    for node in graph.nodes:
+        if isinstance(node.op, tile.DescriptorLoadOp):
+            type_ = node.results[0].type
+            found[node] = Access(default(shape_of(type_), lanes, warps), firm=False)
+    return found
 
 
 class _Assignment:

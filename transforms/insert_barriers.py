@@ -19,6 +19,9 @@ accesses through one pointer argument conflict if one writes, unless the same th
 Atomics publish and acquire for the whole program: those that release come after all earlier
 accesses, those that acquire before all later ones; two that commute need no order.
 
+Units that multiply from shared memory, or copy boxes to it, see what threads did there only after
+a fence of the threads; barriers carry it (`proxy`).
+
 The author's own barriers (`tile.barrier`) order global memory whatever the analysis knows.
 
 Before: the `tgpu` level, after `place_shared`, so that buffers that share bytes are known.
@@ -35,6 +38,7 @@ becomes
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from mlir import ir
 
@@ -55,6 +59,45 @@ def insert_barriers(module: ir.Module) -> None:
     for kernel in kernels(module):
         for op, memory in _needed(kernel, Accesses(kernel, layouts)).items():
             tgpu.BarrierOp.build(memory=memory, loc=op.location, ip=ir.InsertionPoint(op))
+        _order_proxies(kernel)
+
+
+_BY_UNITS = (tgpu.WarpgroupMmaOp, tgpu.BoxCopyOp)
+_BY_THREADS = (tgpu.LocalStoreOp, tgpu.LocalLoadOp, tgpu.AsyncCopyOp, tgpu.ShareResultOp)
+_LOOPS = ("scf.for", "scf.while")
+
+
+def _order_proxies(kernel: ir.OpView) -> None:
+    """Let barriers order what threads do to shared memory with what units do to it.
+
+    In loops in which threads themselves leave it alone the fence stands before the loop.
+    """
+    if not any(isinstance(op, _BY_UNITS) for op in operations(kernel.operation)):
+        return
+    yes = ir.BoolAttr.get(True, kernel.operation.context)
+    fenced: set[ir.Operation] = set()
+    for op in list(operations(kernel.operation)):
+        if not isinstance(op, tgpu.BarrierOp | tgpu.ShareResultOp):
+            continue
+        idle = _outermost_idle_loop(op)
+        if idle is None:
+            op.operation.attributes["proxy"] = yes
+        elif idle not in fenced:
+            fenced.add(idle)
+            tgpu.ProxyFenceOp.build(loc=idle.location, ip=ir.InsertionPoint(idle))
+
+
+def _outermost_idle_loop(op: ir.OpView) -> ir.Operation | None:
+    """Return the outermost loop around an op in which no thread accesses shared memory itself."""
+    found: ir.Operation | None = None
+    around: Any = op.operation.parent
+    while around.name != "func.func":
+        if around.name in _LOOPS:
+            if any(isinstance(one, _BY_THREADS) for one in operations(around)):
+                break
+            found = around.operation
+        around = around.parent
+    return found
 
 
 def _needed(kernel: ir.OpView, accesses: Accesses) -> dict[ir.Operation, str]:

@@ -105,6 +105,8 @@ class Action:
         after: Shared accesses behind the op's own barrier, where it has one.
         flying: Shared accesses that go on until a product is waited for.
         lands: Products that may stay in flight, where the op waits for the others.
+        checked: Shared accesses that must not meet earlier ones, and that later ones wait for by
+            themselves, at a transaction barrier.
     """
 
     shared: tuple[Shared, ...] = ()
@@ -114,6 +116,7 @@ class Action:
     after: tuple[Shared, ...] | None = None
     flying: tuple[Shared, ...] | None = None
     lands: int | None = None
+    checked: tuple[Shared, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -136,7 +139,7 @@ class State:
         """Give the kind of barrier that must stand before an action, "" for none."""
         if any(old.conflicts(new) for old in self.touched for new in action.touched):
             return "all"
-        new_shared = (*action.shared, *action.copies)
+        new_shared = (*action.shared, *action.copies, *action.checked)
         for old in (one for product in self.flying for one in product):
             if any(old.conflicts(new) for new in new_shared):
                 raise CompilerBug(f"expected {old} to be waited for before it is overwritten")
@@ -256,6 +259,15 @@ class Accesses:
                 return Action(lands=op.pending)
             case tgpu.AsyncWaitOp():
                 return Action(waits=op.pending)
+            case tgpu.BoxCopyOp():
+                return Action(
+                    checked=(self._shared(op.buffer, True, None),),
+                    touched=(self._global(op.box.base, False),),
+                )
+            case tgpu.MbarrierInitOp() | tgpu.MbarrierEndOp():
+                return Action((self._shared(op.barriers, True, None),))
+            case tgpu.MbarrierWaitOp():
+                return Action((self._shared(op.barrier, False, None),))
             case tgpu.ShareResultOp():
                 write, read = (self._shared(op.buffer, writes, None) for writes in (True, False))
                 return Action((write,), after=(read,))

@@ -92,7 +92,7 @@ def _pipeline(
     what = find_ahead(loop, accesses, facts, ahead=ahead, copies=copies, every=every)
     if what is None:
         return False
-    if any(one.way is not Way.COPIES for one in what.prefetches.values()):
+    if any(one.way in (Way.EXCHANGED, Way.HELD) for one in what.prefetches.values()):
         ahead = min(ahead, _MOST_HELD)
     pipeline_loop(loop, what, trips, accesses.layouts, ahead)
     return True

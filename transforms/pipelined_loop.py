@@ -32,6 +32,7 @@ from tiledsl.dialects.types import (
     shared_type,
     tile_type,
 )
+from tiledsl.transforms.boxes import Barriers, box_bytes, copy_box, read_box
 from tiledsl.transforms.lanes import Lanes, select
 from tiledsl.transforms.prefetch import Ahead, Way
 from tiledsl.transforms.product_overlap import Chain, find_chain
@@ -83,17 +84,24 @@ class _Pipeline:
         self._carried = what.plan.slice.carried
         prefetches = what.prefetches
         self._copied = [n for n, one in prefetches.items() if one.way is Way.COPIES]
-        self._chain = find_chain(loop, {prefetches[n].load.result for n in self._copied})
-        if self._chain is not None and ahead > _LEAST_AHEAD:
-            # The slot that keeps a product's operands longer is one that copies do without.
-            ahead -= 1
-            self._copies = Copies(ahead, lag=1)
-        else:
-            self._chain = None
-            self._copies = Copies(ahead)
-        self._ahead = ahead
+        self._boxed = [n for n, one in prefetches.items() if one.way is Way.BOXES]
         self._stored = [n for n, one in prefetches.items() if one.way is Way.EXCHANGED]
-        self._queued = [n for n, one in prefetches.items() if one.way is not Way.COPIES]
+        self._queued = [n for n, one in prefetches.items() if one.way in (Way.EXCHANGED, Way.HELD)]
+        # Boxes alone are asked for at the end of a trip, when the product before its own is done.
+        self._late = len(self._boxed) == len(prefetches)
+        self._chain = None
+        if self._late or not self._boxed:
+            staged = {prefetches[n].load.result for n in [*self._copied, *self._boxed]}
+            self._chain = find_chain(loop, staged)
+        lag = 0
+        if self._chain is not None and not self._late:
+            # The slot that keeps a product's operands longer is one that copies do without.
+            lag = 1 if ahead > _LEAST_AHEAD else 0
+            self._chain = self._chain if lag else None
+        ahead -= lag
+        self._ahead = ahead
+        self._copies = Copies(ahead, lag)
+        self._barriers: Barriers | None = None
         # The loads themselves go while the new loop is filled.
         self._places = {n: one.load.operation.location for n, one in prefetches.items()}
         self._buffers: dict[int, ir.Value] = {}
@@ -102,13 +110,17 @@ class _Pipeline:
     def build(self) -> None:
         """Build the new loop and erase the old one."""
         with ir.InsertionPoint(self._loop), self._loop.location:
-            for number in [*self._copied, *self._stored]:
+            for number in [*self._copied, *self._stored, *self._boxed]:
                 self._buffers[number] = self._allocate(number)
+            if self._boxed:
+                self._barriers = Barriers(self._ahead + 1, self._layouts)
             ahead, queues = self._prologue()
             counts = sorted({self._slot_count(number) for number in self._buffers})
             zero = _integer("i32", 0)
             firsts = [value for n in counts for value in (zero, self._first_written(n))]
-        extra = [*ahead, *(value for number in self._queued for value in queues[number]), *firsts]
+            parity = [zero] if self._boxed else []
+        held = [value for number in self._queued for value in queues[number]]
+        extra = [*ahead, *held, *firsts, *parity]
         made = self._new_loop(extra)
         body = made.regions[0].blocks[0]
         arguments = list(body.arguments)[1 + len(self._loop.results) :]
@@ -119,6 +131,9 @@ class _Pipeline:
         if self._copied:
             after = ir.InsertionPoint.after(made)
             tgpu.AsyncWaitOp.build(pending=0, loc=self._loop.location, ip=after)
+        if self._barriers is not None:
+            after = ir.InsertionPoint.after(made)
+            tgpu.MbarrierEndOp.build(self._barriers.buffer, loc=self._loop.location, ip=after)
         if self._chain is not None:
             self._let_fly(self._chain, made)
         self._loop.erase()
@@ -138,12 +153,14 @@ class _Pipeline:
     def _first_written(self, count: int) -> ir.Value:
         """Build the slot that trip 0 writes, of a buffer with so many."""
         copies = count == self._copies.slots and bool(self._copied)
-        return _integer("i32", self._copies.first_written if copies else count - 1)
+        return _integer("i32", self._ahead if copies else count - 1)
 
     def _registers(self, number: int) -> Registers:
         return Registers(self._ahead, self._what.prefetches[number].way is Way.EXCHANGED)
 
     def _slot_count(self, number: int) -> int:
+        if number in self._boxed:
+            return self._ahead + 1
         return self._copies.slots if number in self._copied else Registers.slots
 
     # Buffers.
@@ -179,7 +196,7 @@ class _Pipeline:
         queues: dict[int, list[ir.Value]] = {number: [] for number in self._queued}
         for trip in range(self._ahead):
             exists = self._trips.early(trip)
-            slots = {n: _integer("i32", trip) for n in self._copied}
+            slots = {n: _integer("i32", trip) for n in [*self._copied, *self._boxed]}
             issued = self._issue(self._trips.at(lower, trip), carried, exists, slots)
             carried = issued.carried
             for number in self._queued:
@@ -207,15 +224,19 @@ class _Pipeline:
         values: dict[ir.Value, ir.Value] = {self._body.arguments[0]: counter.value}
         values.update((self._body.arguments[1 + n], value) for n, value in carried.items())
         issued = _Issued()
+        barrier, predicate = self._expect(slots, exists)
         for number, op in enumerate(self._what.ops):
             prefetch = self._what.prefetches.get(number)
-            if prefetch is not None:
-                if number in slots:
-                    self._copy(number, values, exists, slots[number])
-                else:
-                    issued.tiles[number] = _load(prefetch.load, values, exists)
-                    values[prefetch.load.result] = issued.tiles[number]
-                    continue
+            if prefetch is not None and isinstance(prefetch.load, tile.DescriptorLoadOp):
+                slot = self._slot(number, slots[number])
+                copy_box(prefetch.load, values, slot, barrier, predicate)
+            elif prefetch is not None and number in slots:
+                self._copy(number, values, exists, slots[number])
+            elif prefetch is not None:
+                assert isinstance(prefetch.load, tile.LoadOp)
+                issued.tiles[number] = _load(prefetch.load, values, exists)
+                values[prefetch.load.result] = issued.tiles[number]
+                continue
             if number in self._what.plan.slice.ops:
                 _clone(op, values, exists)
         if self._copied:
@@ -223,6 +244,19 @@ class _Pipeline:
         yields = terminator(self._body).operands
         issued.carried = {n: values.get(yields[n], yields[n]) for n in self._carried}
         return issued
+
+    def _expect(
+        self, slots: Mapping[int, ir.Value], exists: Lanes | None
+    ) -> tuple[ir.Value, ir.Value]:
+        """Tell a trip's transaction barrier what will come; give it and whether anything will."""
+        predicate = _integer("i1", 1) if exists is None else exists.value
+        if self._barriers is None:
+            return predicate, predicate
+        barrier = self._barriers.slot(slots[self._boxed[0]])
+        loads = [self._what.prefetches[number].load for number in self._boxed]
+        total = sum(box_bytes(one) for one in loads if isinstance(one, tile.DescriptorLoadOp))
+        tgpu.MbarrierExpectOp.build(barrier, predicate, bytes=total)
+        return barrier, predicate
 
     def _copy(
         self,
@@ -233,6 +267,7 @@ class _Pipeline:
     ) -> None:
         """Build a load in another trip as a copy to a slot."""
         load = self._what.prefetches[number].load
+        assert isinstance(load, tile.LoadOp)
         with self._places[number]:
             tgpu.AsyncCopyOp.build(
                 values.get(load.ptr, load.ptr),
@@ -265,22 +300,30 @@ class _Pipeline:
     def _fill(self, body: ir.Block, arguments: Sequence[ir.Value], counts: Sequence[int]) -> None:
         """Fill the new loop's body; `arguments` are what it carries besides the old values."""
         queue_sizes = [self._registers(number).held for number in self._queued]
-        parts = _split(arguments, [len(self._carried), *queue_sizes, *[2] * len(counts)])
+        sizes = [len(self._carried), *queue_sizes, *[2] * len(counts), int(bool(self._boxed))]
+        parts = _split(arguments, sizes)
         carried = dict(zip(self._carried, parts[0], strict=True))
         queues = dict(zip(self._queued, parts[1:], strict=False))
-        slots = dict(zip(counts, parts[1 + len(self._queued) :], strict=True))
+        slots = dict(zip(counts, parts[1 + len(self._queued) : -1], strict=True))
 
         if self._copied:
             tgpu.AsyncWaitOp.build(pending=self._copies.pending)
         here = Lanes(body.arguments[0])
-        written = {n: slots[self._slot_count(n)][_WRITTEN] for n in self._copied}
+        copied = [*self._copied, *self._boxed]
+        written = {n: slots[self._slot_count(n)][_WRITTEN] for n in copied}
         later = self._trips.later(here, self._ahead)
+        parity = self._await_boxes(slots, parts[-1])
         issued = self._issue(self._trips.at(here, self._ahead), carried, later, written)
         for number, queue in queues.items():
             queue.append(issued.tiles[number])
         self._move_body(body)
         for number, prefetch in self._what.prefetches.items():
-            if number in self._buffers:
+            if isinstance(prefetch.load, tile.DescriptorLoadOp):
+                index = slots[self._slot_count(number)][_READ]
+                with ir.InsertionPoint(prefetch.load.operation):
+                    slot = self._slot(number, index)
+                read_box(prefetch.load, slot)
+            elif number in self._buffers:
                 index = slots[self._slot_count(number)][_READ]
                 with ir.InsertionPoint(prefetch.load.operation):
                     _read_from(prefetch.load, self._slot(number, index))
@@ -290,10 +333,26 @@ class _Pipeline:
         # A slot that this trip does not read takes what the next one will.
         for number in self._stored:
             self._store(number, queues[number].pop(0), slots[Registers.slots][_WRITTEN])
-        nexts = [_following(slot, n) for n in counts for slot in slots[n]]
+        if self._late:
+            for op in list(body.operations):
+                if isinstance(op, tgpu.MbarrierExpectOp | tgpu.BoxCopyOp):
+                    cast("Any", body).append(op.operation)
+        nexts = [_following(slot, n) for n in counts for slot in slots[n]] + parity
         held = [value for number in self._queued for value in queues[number]]
         ahead = [issued.carried[n] for n in self._carried]
         _yield([*terminator(self._body).operands, *ahead, *held, *nexts])
+
+    def _await_boxes(
+        self, slots: Mapping[int, Sequence[ir.Value]], parity: Sequence[ir.Value]
+    ) -> list[ir.Value]:
+        """Wait for the boxes of this trip; give the next trip's parity."""
+        if self._barriers is None:
+            return []
+        count = self._ahead + 1
+        index = slots[count][_READ]
+        tgpu.MbarrierWaitOp.build(self._barriers.slot(index), parity[0])
+        wraps = Lanes(index).eq(count - 1)
+        return [(Lanes(parity[0]) ^ wraps.convert("arith.extui", "i32")).value]
 
     def _move_body(self, body: ir.Block) -> None:
         """Move the old body's ops, all but the last, to the end of the new one."""

@@ -11,6 +11,7 @@ Its data goes one of three ways:
 - `EXCHANGED`: through registers, then through shared memory, as threads need other elements than
   they loaded.
 - `HELD`: in the registers that it is used from.
+- `BOXES`: loads through tensor descriptors are copied to shared memory by the unit for that.
 """
 
 from __future__ import annotations
@@ -50,13 +51,14 @@ class Way(Enum):
     COPIES = "copies"
     EXCHANGED = "exchanged"
     HELD = "held"
+    BOXES = "boxes"
 
 
 @dataclass(frozen=True, eq=False)
 class Prefetch:
     """A load that runs ahead."""
 
-    load: tile.LoadOp
+    load: tile.LoadOp | tile.DescriptorLoadOp
     way: Way
 
 
@@ -111,7 +113,7 @@ def find_ahead(
 
 
 def _is_wanted(op: ir.OpView, every: bool) -> bool:
-    if not isinstance(op, tile.LoadOp) or not is_tile(op.result.type):
+    if not isinstance(op, tile.LoadOp | tile.DescriptorLoadOp) or not is_tile(op.result.type):
         return False
     element = element_of(op.result.type)
     if is_pointer(element) or bit_width(element) < 8:
@@ -158,6 +160,8 @@ class _Writes:
             match op:
                 case tile.StoreOp():
                     found = found.through(accesses.bases(op.ptr))
+                case tile.DescriptorStoreOp():
+                    found = found.through(accesses.bases(op.box.base))
                 case tile.AtomicRmwOp() | tile.AtomicCasOp():
                     orders = op.sem not in ("relaxed", "release")
                     found = found.through(None if orders else accesses.bases(op.ptr))
@@ -211,6 +215,9 @@ class _Roles:
 
     def of(self, op: ir.OpView) -> Role:
         """Return an op's role."""
+        if isinstance(op, tile.DescriptorLoadOp):
+            stays = self.writes.may_change(self.accesses.bases(op.box.base))
+            return Role.FIXED if stays else Role.LOAD
         if isinstance(op, tile.LoadOp):
             stays = op.volatile or self.writes.may_change(self.accesses.bases(op.ptr))
             return Role.FIXED if stays else Role.LOAD
@@ -234,6 +241,8 @@ class _Chooser:
 
     def prefetch(self, op: ir.OpView) -> Prefetch:
         """Choose for a load."""
+        if isinstance(op, tile.DescriptorLoadOp):
+            return Prefetch(op, Way.BOXES)
         assert isinstance(op, tile.LoadOp)
         exchanged = any(self._moves(use.owner) for use in op.result.uses)
         # One trip's data is held in registers more cheaply than it is copied and read.

@@ -104,7 +104,7 @@ def _is_loaded(graph: TileGraph, node: Node) -> bool:
     maker = graph.maker.get(node.operands[0])
     if maker is not None and isinstance(maker.op, tile.TransOp):
         maker = graph.maker.get(maker.operands[0])
-    return maker is not None and isinstance(maker.op, tile.LoadOp)
+    return maker is not None and isinstance(maker.op, tile.LoadOp | tile.DescriptorLoadOp)
 
 
 def _links(graph: TileGraph) -> Iterator[tuple[Node, Node]]:

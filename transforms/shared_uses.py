@@ -39,6 +39,13 @@ def reads_shared(op: tgpu.WarpgroupMmaOp, operand: int) -> bool:
     return operand == 1 or (operand == 0 and op.a_shared)
 
 
+def k_axis(op: tgpu.WarpgroupMmaOp, operand: int) -> int:
+    """Return which axis of an operand, as it is stored, is k."""
+    if operand == 0:
+        return 0 if op.a_transposed else 1
+    return 1 if op.b_transposed else 0
+
+
 def buffer_bytes(type_: ir.Type) -> int:
     """Give the bytes of a shared buffer, all slots."""
     held = held_by(type_)

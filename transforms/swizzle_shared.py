@@ -34,7 +34,7 @@ from tiledsl.dialects.types import (
 )
 from tiledsl.transforms.rewrite import retype
 from tiledsl.transforms.shared_access import NVIDIA, SharedMemory
-from tiledsl.transforms.shared_uses import BufferUses, buffer_uses
+from tiledsl.transforms.shared_uses import BufferUses, buffer_uses, k_axis
 from tiledsl.transforms.swizzle import Access, choose_for
 from tiledsl.transforms.warpgroup_operand import SharedOperand, shared_operand
 
@@ -74,7 +74,7 @@ def swizzle_shared(
         if isinstance(op, tgpu.AllocOp):
             uses = buffer_uses(op.buffer)
             products = [user for user in uses.users if isinstance(user, tgpu.WarpgroupMmaOp)]
-            if products:
+            if products or _takes_boxes(uses):
                 operand = _choose_operand(op, uses, products, layouts)
                 op.operation.attributes["alignment"] = ir.IntegerAttr.get(
                     ir.IntegerType.get_signless(64), operand.alignment
@@ -100,6 +100,12 @@ def _retype(uses: BufferUses, layout: LinearLayout, layouts: Layouts) -> None:
         retype(value, shared_type(tile_type(shape_of(held), element_of(held), name)))
 
 
+def _takes_boxes(uses: BufferUses) -> bool:
+    """Whether boxes are copied to a buffer (it is not what counts their bytes)."""
+    boxes = (user for user in uses.users if isinstance(user, tgpu.BoxCopyOp))
+    return any(box.buffer in uses.values for box in boxes)
+
+
 def _choose_operand(
     op: tgpu.AllocOp, uses: BufferUses, products: list[tgpu.WarpgroupMmaOp], layouts: Layouts
 ) -> SharedOperand:
@@ -110,24 +116,25 @@ def _choose_operand(
     held = held_by(op.buffer.type)
     rows, columns = layouts.of(held).shape
     size = storage_bits(held) // 8
-    (k_axis,) = {_k_axis(product, value) for product in products for value in uses.values
-                 if value in list(product.operation.operands)[:2]}  # fmt: skip
+    axes = {
+        k_axis(product, place)
+        for product in products
+        for place, value in enumerate(list(product.operation.operands)[:2])
+        if value in uses.values
+    }
+    boxed = _takes_boxes(uses)
+    # What nothing but copies of boxes and registers use may as well be read along its rows.
+    (deep,) = axes or {1}
     written = [
         layouts.of(user.tile.type if isinstance(user, tgpu.LocalStoreOp) else user.ptr.type)
         for user in uses.users
         if isinstance(user, tgpu.LocalStoreOp | tgpu.AsyncCopyOp)
     ]
     runs = [max((one.contiguous_run(axis) for one in written), default=1) for axis in (0, 1)]
-    turned = size == 2 and runs[1 - k_axis] > runs[k_axis]
-    for axis in (1 - k_axis, k_axis) if turned else (k_axis,):
-        found = shared_operand((rows, columns), size, axis, k_axis)
+    turned = size == 2 and runs[1 - deep] > runs[deep]
+    order = (1,) if boxed else (1 - deep, deep) if turned else (deep,)
+    for axis in order:
+        found = shared_operand((rows, columns), size, axis, deep)
         if found is not None:
             return found
     raise CompilerBug(f"expected an operand that warpgroup products can read, found {held}")
-
-
-def _k_axis(product: tgpu.WarpgroupMmaOp, value: ir.Value) -> int:
-    """Return which axis of a buffer is k to a product."""
-    if value == product.operation.operands[0]:
-        return 0 if product.a_transposed else 1
-    return 1 if product.b_transposed else 0

@@ -18,6 +18,7 @@ from tiledsl.targets.target import Options
 from tiledsl.transforms.assign_layouts import assign_layouts
 from tiledsl.transforms.drop_true_masks import drop_true_masks
 from tiledsl.transforms.expand_casts import expand_casts
+from tiledsl.transforms.expand_descriptors import expand_descriptors
 from tiledsl.transforms.expand_division import expand_division
 from tiledsl.transforms.expand_math import expand_math
 from tiledsl.transforms.insert_barriers import insert_barriers
@@ -67,6 +68,7 @@ def tile_passes(chip: Chip, options: Options) -> Sequence[Step]:
     native, approximate = lower_math.NATIVE, lower_math.APPROXIMATE
     return [
         Step(simplify, TILE),
+        Step(expand_descriptors, TILE),
         Step(drop_true_masks, TILE),
         Step(expand_division, TILE),
         # Matrix instructions first: operands that none takes are cast, and casts expand below.

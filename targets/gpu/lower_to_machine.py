@@ -24,6 +24,7 @@ from mlir.dialects import arith, llvm
 
 from tiledsl.dialects import tgpu
 from tiledsl.dialects.layouts import Layouts
+from tiledsl.dialects.types import is_tensor_map
 from tiledsl.targets.gpu import (
     atomics,
     control_flow,
@@ -42,6 +43,7 @@ from tiledsl.targets.gpu.lowering import Handler, Lowering
 from tiledsl.targets.gpu.machine import Kernel, Machine
 from tiledsl.targets.gpu.types import Types, in_memory, in_register
 from tiledsl.transforms.kernels import kernels
+from tiledsl.transforms.place_tensor_maps import MAPS
 
 HANDLERS: dict[str, Handler] = {
     **elementwise.HANDLERS,
@@ -133,6 +135,8 @@ def _function(op: ir.OpView, kernel: Kernel, machine: Machine) -> Any:
         attributes[name] = value
     attributes["tile.kinds"] = _array([ir.StringAttr.get(_kind(a.type)) for a in old.arguments])
     attributes["tile.shared_bytes"] = ir.IntegerAttr.get(emit.integer(64), kernel.shared_bytes)
+    if MAPS in given:
+        attributes["tile.tensor_maps"] = given[MAPS]
     attributes["tile.threads"] = ir.IntegerAttr.get(emit.integer(64), kernel.threads)
     return made
 
@@ -144,6 +148,14 @@ def _array(attributes: Sequence[ir.Attribute]) -> ir.Attribute:
 def _argument_attributes(given: Any, type_: ir.Type) -> ir.Attribute:
     """Return LLVM's attributes of an argument: a pointer's alignment."""
     made: Any = ir.DictAttr
+    if type_ == emit.pointer_type(0):
+        return made.get(
+            {
+                "llvm.byval": ir.TypeAttr.get(ir.Type.parse("!llvm.array<128 x i8>")),
+                "llvm.align": ir.IntegerAttr.get(emit.integer(64), 64),
+                "nvvm.grid_constant": ir.UnitAttr.get(),
+            }
+        )
     if not emit.is_pointer_type(type_) or given is None or "tile.divisibility" not in given:
         return made.get({})
     alignment = int(given["tile.divisibility"].value)
@@ -152,6 +164,8 @@ def _argument_attributes(given: Any, type_: ir.Type) -> ir.Attribute:
 
 def _kind(type_: ir.Type) -> str:
     """Return an argument's kind, as `tiledsl.targets.arguments` names it."""
+    if is_tensor_map(type_):
+        return "tensormap"
     if emit.is_pointer_type(in_memory(type_)):
         return "ptr"
     return "bool" if type_ == emit.integer(1) else str(type_)

@@ -15,8 +15,6 @@ from typing import Any
 
 from mlir import ir
 
-from tiledsl.dialects import tgpu
-from tiledsl.dialects.contracts import operations
 from tiledsl.dialects.diagnostics import CompilerBug, KernelError, Span
 from tiledsl.dialects.layout import LinearLayout
 from tiledsl.dialects.types import element_of, is_tile, pointee
@@ -72,7 +70,7 @@ class Lowering:
         self._terms: dict[ir.Value, Term] = {}
         self._at_entry: dict[str, ir.Value] = {}
         self._width: int | None = None
-        self._proxy = any(isinstance(one, tgpu.WarpgroupMmaOp) for one in operations(op.operation))
+        self.function = op
 
     # Values.
 
@@ -193,10 +191,6 @@ class Lowering:
             with self.place.at_entry():
                 self._at_entry[name] = make()
         return self._at_entry[name]
-
-    def barrier(self, memory: str) -> None:
-        """Let all threads meet; see `Machine.barrier`."""
-        self.machine.barrier(memory, proxy=self._proxy)
 
     # Predicates.
 

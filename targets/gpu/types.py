@@ -11,7 +11,7 @@ from mlir import ir
 
 from tiledsl.dialects.layout import LinearLayout
 from tiledsl.dialects.layouts import Layouts
-from tiledsl.dialects.types import element_of, is_pointer, is_shared, is_tile
+from tiledsl.dialects.types import element_of, is_pointer, is_shared, is_tensor_map, is_tile
 from tiledsl.targets.gpu.emit import integer, pointer_type, vector_of
 
 
@@ -28,6 +28,8 @@ def in_register(element: ir.Type) -> ir.Type:
         return pointer_type(1)
     if is_shared(element):
         return pointer_type(3)
+    if is_tensor_map(element):
+        return pointer_type(0)
     return element
 
 

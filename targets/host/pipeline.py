@@ -13,6 +13,7 @@ from tiledsl.targets.host.lower import lower_programs
 from tiledsl.targets.host.widen_dots import widen_dots
 from tiledsl.targets.target import Options
 from tiledsl.transforms.expand_casts import Conversions, expand_casts
+from tiledsl.transforms.expand_descriptors import expand_descriptors
 from tiledsl.transforms.expand_division import expand_division
 from tiledsl.transforms.expand_math import expand_math
 from tiledsl.transforms.promote_floats import promote_floats
@@ -28,6 +29,7 @@ def passes(options: Options, cpu: Cpu) -> Sequence[Step]:
     return [
         # What the kernel means, on any machine.
         Step(simplify, TILE),
+        Step(expand_descriptors, TILE),
         # Before anything is expanded, while what a loop adds is easy to see.
         Step(carry_scalars, TILE),
         # Products first, as the conversions that they want are expanded below.

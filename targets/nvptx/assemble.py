@@ -14,8 +14,10 @@ from tiledsl.targets.nvptx.chips import Chip
 from tiledsl.targets.nvptx.chips import chip as find_chip
 from tiledsl.targets.nvptx.ptxas import Assembled
 from tiledsl.targets.target import Artifact, Options
+from tiledsl.transforms.map_spec import MapSpec
 
 TRIPLE = "nvptx64-nvidia-cuda"
+_MAPS = "tile.tensor_maps"
 
 
 def assemble(module: ir.Module, chip: str, options: Options) -> Artifact:
@@ -45,6 +47,7 @@ def assemble(module: ir.Module, chip: str, options: Options) -> Artifact:
         attributes["tile.shared_bytes"].value,
         attributes["tile.threads"].value,
         resources,
+        tuple(MapSpec.parse(attributes[_MAPS].value)) if _MAPS in attributes else (),
     )
 
 

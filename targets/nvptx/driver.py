@@ -52,6 +52,9 @@ from tiledsl.targets.nvptx.cuda_library import (
 from tiledsl.targets.nvptx.ptxas import parse_resources
 from tiledsl.targets.nvptx.tensor_map import TensorMap
 
+_ARGUMENT_BASE = {9: 0x210, 10: 0x380, 12: 0x380}
+"""By major capability, as ptxas lays parameters out (EIATTR_PARAM_CBANK of its cubins)."""
+
 
 class _Device:
     """One device with its primary context, which is never given back: others may use it."""
@@ -113,6 +116,14 @@ class CudaKernel:
     def resources(self) -> Resources:
         """What the loaded code takes."""
         return self._resources
+
+    @property
+    def argument_base(self) -> int:
+        """Where in its bank the device keeps arguments: those aligned to 64 are so in the bank."""
+        major = _device_attribute(
+            self._library, DeviceAttribute.CAPABILITY_MAJOR, self._device.handle
+        )
+        return _ARGUMENT_BASE.get(major, 0)
 
     def launch(self, grid: Grid, threads: int, arguments: bytes, stream: int = 0) -> None:
         """Queue one run; see the Protocol."""

@@ -261,6 +261,56 @@ def _wgmma_wait(op: ptx.WgmmaWaitOp) -> ir.Value:
     return _from_registers(made, op.value.type)
 
 
+def _mbarrier_init(op: ptx.MbarrierInitOp) -> None:
+    assembly = _Assembly()
+    barrier = assembly.operand(op.barrier)
+    guard = assembly.guard(op.predicate)
+    assembly.build(f"{guard}mbarrier.init.shared::cta.b64 [ {barrier} ], {op.count};")
+    _Assembly().build("fence.mbarrier_init.release.cluster;")
+
+
+def _mbarrier_inval(op: ptx.MbarrierInvalOp) -> None:
+    assembly = _Assembly()
+    barrier = assembly.operand(op.barrier)
+    guard = assembly.guard(op.predicate)
+    assembly.build(f"{guard}mbarrier.inval.shared::cta.b64 [ {barrier} ];")
+
+
+def _mbarrier_expect(op: ptx.MbarrierExpectOp) -> None:
+    assembly = _Assembly()
+    barrier = assembly.operand(op.barrier)
+    guard = assembly.guard(op.predicate)
+    text = f"mbarrier.arrive.expect_tx.shared::cta.b64 _, [ {barrier} ], {op.bytes};"
+    assembly.build(guard + text)
+
+
+def _mbarrier_wait(op: ptx.MbarrierWaitOp) -> None:
+    """Write the loop around try_wait, which gives up after a time that the hardware chooses."""
+    assembly = _Assembly()
+    barrier, parity = assembly.operand(op.barrier), assembly.operand(op.parity)
+    lines = [
+        "{",
+        ".reg .pred done;",
+        "again:",
+        f"mbarrier.try_wait.parity.shared::cta.b64 done, [ {barrier} ], {parity};",
+        "@!done bra.uni again;",
+        "}",
+    ]
+    assembly.build("\n\t".join(lines))
+
+
+def _tensor_load(op: ptx.TensorLoadOp) -> None:
+    destination, barrier, predicate, map_, *indices = op.parts
+    assembly = _Assembly()
+    to, by, source = (assembly.operand(one) for one in (destination, barrier, map_))
+    place = ", ".join(assembly.operand(one) for one in indices)
+    guard = assembly.guard(predicate)
+    assembly.build(
+        f"{guard}cp.async.bulk.tensor.{len(indices)}d.shared::cluster.global.tile"
+        f".mbarrier::complete_tx::bytes [ {to} ], [ {source}, {{ {place} }} ], [ {by} ];"
+    )
+
+
 _WRITERS: dict[str, Callable[[Any], ir.Value | None]] = {
     "ptx.load": _load,
     "ptx.store": _store,
@@ -272,4 +322,9 @@ _WRITERS: dict[str, Callable[[Any], ir.Value | None]] = {
     "ptx.wgmma": _wgmma,
     "ptx.wgmma_commit": _plain("wgmma.commit_group.sync.aligned;"),
     "ptx.wgmma_wait": _wgmma_wait,
+    "ptx.mbarrier_init": _mbarrier_init,
+    "ptx.mbarrier_inval": _mbarrier_inval,
+    "ptx.mbarrier_expect": _mbarrier_expect,
+    "ptx.mbarrier_wait": _mbarrier_wait,
+    "ptx.tensor_load": _tensor_load,
 }

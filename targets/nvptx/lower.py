@@ -18,7 +18,7 @@ from tiledsl.dialects import ptx
 from tiledsl.targets.gpu import emit
 from tiledsl.targets.gpu.emit import i32, integer, intrinsic, pointer_type
 from tiledsl.targets.gpu.machine import Address, Hints, Kernel
-from tiledsl.targets.nvptx import arithmetic, casts, debug, mma, warpgroup
+from tiledsl.targets.nvptx import arithmetic, boxes, casts, debug, mma, warpgroup
 from tiledsl.targets.nvptx.chips import Chip
 from tiledsl.transforms.mma_table import Instruction, Table
 from tiledsl.transforms.shared_access import NVIDIA, SharedMemory
@@ -76,8 +76,8 @@ class NvptxMachine:
 
     @property
     def handlers(self) -> Mapping[str, Any]:
-        """Products of warpgroups."""
-        return warpgroup.HANDLERS
+        """Products of warpgroups, and copies of boxes."""
+        return {**warpgroup.HANDLERS, **boxes.HANDLERS}
 
     # The kernel as a whole.
 

@@ -12,13 +12,16 @@ from tiledsl.targets.gpu.share_bounds import share_bounds
 from tiledsl.targets.gpu.share_divisors import share_divisors
 from tiledsl.targets.gpu.split_registers import split_registers
 from tiledsl.targets.nvptx import arithmetic, casts, mma
+from tiledsl.targets.nvptx.boxes import keeps_box
 from tiledsl.targets.nvptx.chips import Chip
 from tiledsl.targets.nvptx.convert_to_llvm import convert_to_llvm
 from tiledsl.targets.nvptx.lower import NvptxMachine
 from tiledsl.targets.target import Options
 from tiledsl.transforms.assign_layouts import assign_layouts
+from tiledsl.transforms.boxes import copy_boxes
 from tiledsl.transforms.drop_true_masks import drop_true_masks
 from tiledsl.transforms.expand_casts import expand_casts
+from tiledsl.transforms.expand_descriptors import expand_descriptors
 from tiledsl.transforms.expand_division import expand_division
 from tiledsl.transforms.expand_math import expand_math
 from tiledsl.transforms.insert_barriers import insert_barriers
@@ -26,6 +29,7 @@ from tiledsl.transforms.limit_tiles import limit_tiles
 from tiledsl.transforms.narrow_reductions import narrow_reductions
 from tiledsl.transforms.pipeline_loops import pipeline_loops
 from tiledsl.transforms.place_shared import place_shared
+from tiledsl.transforms.place_tensor_maps import place_tensor_maps
 from tiledsl.transforms.promote_floats import promote_floats
 from tiledsl.transforms.run import Step
 from tiledsl.transforms.select_mma import select_mma
@@ -51,6 +55,7 @@ def tile_steps(chip: Chip, options: Options) -> Sequence[Step]:
     """Return the passes that say what the kernel means in what the chip computes with."""
     return [
         Step(simplify, TILE),
+        Step(partial(expand_descriptors, keeps=partial(keeps_box, chip)), TILE),
         Step(drop_true_masks, TILE),
         Step(expand_division, TILE),
         # Before casts are expanded: it may cast operands to a type that the chip multiplies.
@@ -77,9 +82,11 @@ def tgpu_steps(chip: Chip, options: Options) -> Sequence[Step]:
         Step(limit_tiles, TGPU),
         # While loads still are loads, and their addresses in sight.
         Step(partial(pipeline_loops, stages=options.num_stages, copy="cp.async"), TGPU),
+        Step(copy_boxes, TGPU),
         Step(partial(share_conversions, **matrices), TGPU),
         # All readers and writers of a buffer are known: choose what has no bank conflicts.
         Step(partial(swizzle_shared, **matrices), TGPU),
+        Step(place_tensor_maps, TGPU),
         # Barriers follow placement, because buffers may share bytes.
         Step(partial(place_shared, limit=chip.shared_bytes), TGPU),
         Step(insert_barriers, TGPU),

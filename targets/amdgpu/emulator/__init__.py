@@ -15,7 +15,6 @@ import numpy as np
 from tiledsl.dialects.diagnostics import CompilerBug
 from tiledsl.targets.amdgpu.chips import chip as find_chip
 from tiledsl.targets.amdgpu.emulator.decode import Code, Context, Launch, decode_blocks
-from tiledsl.targets.amdgpu.emulator.global_memory import swapped
 from tiledsl.targets.amdgpu.emulator.machine import Machine
 from tiledsl.targets.amdgpu.emulator.memory_units import granule
 from tiledsl.targets.amdgpu.emulator.text import Module, Parsed, parse_module
@@ -101,7 +100,6 @@ def load(text: str, entry: str, chip: str, memory: GlobalMemory) -> Program:
         raise CompilerBug("the AMDGPU emulator rounds to nearest even only")
     varies = any(isinstance(one, Parsed) and one.stem in _MODE_WRITERS for one in module.code)
     context = Context(found, wave_size, mode, varies, _place_data(module, memory))
-    context.swapped = swapped(module.code)
     blocks, instructions, parsed = decode_blocks(module, entry, context)
     code = Code(
         found, wave_size, mode, values.get("group_segment_fixed_size", 0), granule(parsed),

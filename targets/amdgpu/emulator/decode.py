@@ -32,7 +32,6 @@ from tiledsl.targets.amdgpu.emulator.text import (
     VECTOR_BITS,
     Label,
     Module,
-    Operand,
     Parsed,
     Register,
     registers_of,
@@ -147,8 +146,6 @@ class Context:
         following: The block after it.
         address: Its own address.
         anchor: The address that the last `s_getpc_b64` before it returns.
-        swapped: The addresses, as spelled, of words that atomics compare and swap; see
-            `global_memory.swapped`.
     """
 
     chip: Chip
@@ -161,7 +158,6 @@ class Context:
     following: int = 0
     address: int = 0
     anchor: int = 0
-    swapped: frozenset[tuple[Operand | int, ...]] = frozenset()
 
     @property
     def generation(self) -> int:

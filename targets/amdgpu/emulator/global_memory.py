@@ -9,40 +9,30 @@ and a constant offset:
 
 Hints (`nt`, `sc0`, `glc`, `slc`, `dlc`, `th:`, `scope:`) concern caches, which are not emulated.
 Accesses of any alignment are right: HSA runs kernels in unaligned mode.
-
-An atomic on a 16-bit element is made of a load and a compare-and-swap of the word that holds it,
-which may reach past the end of an array of an odd number of elements. Such a load is known by its
-address, which is spelled like that of the compare-and-swap (`swapped`), and needs only a byte of
-the word to be there.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tiledsl.targets.amdgpu.emulator import lds_copy, transfers
-from tiledsl.targets.amdgpu.emulator.decode import Context, Entry
+from tiledsl.targets.amdgpu.emulator.decode import Context
 from tiledsl.targets.amdgpu.emulator.lanes import Lanes, Words, address64
 from tiledsl.targets.amdgpu.emulator.operands import scalar_reader
-from tiledsl.targets.amdgpu.emulator.text import Label, Name, Operand, Parsed
+from tiledsl.targets.amdgpu.emulator.text import Name, Parsed
 from tiledsl.targets.amdgpu.emulator.transfers import AddressOf, vector
 from tiledsl.targets.amdgpu.emulator.waits import Event, Reach
 from tiledsl.targets.gpu.emulator.cohort import Access
 from tiledsl.targets.gpu.emulator.memory import GlobalMemory
-from tiledsl.targets.gpu.emulator.program import InstructionClass, Step
+from tiledsl.targets.gpu.emulator.program import InstructionClass
 
 if TYPE_CHECKING:
     from tiledsl.targets.amdgpu.emulator.machine import Machine
 
 Addresses = NDArray[np.uint64]
-Spelled = tuple[Operand | int, ...]
-
-_SWAP = re.compile(r"(global|flat)_atomic_cmpswap(?:_b32)?$")
 
 
 def global_address(parsed: Parsed, context: Context, first: int) -> AddressOf:
@@ -72,39 +62,11 @@ def global_address(parsed: Parsed, context: Context, first: int) -> AddressOf:
     return from_base
 
 
-def swapped(code: Sequence[Parsed | Label]) -> frozenset[Spelled]:
-    """Return the addresses, as spelled, of words of 4 bytes that are compared and swapped."""
-    found: set[Spelled] = set()
-    for one in code:
-        if isinstance(one, Parsed) and (match := _SWAP.match(one.stem)):
-            returns = len(one.operands) > (3 if match[1] == "global" else 2)
-            found.add(_spelled(one, int(returns)))
-    return frozenset(found)
-
-
-def _spelled(parsed: Parsed, first: int) -> Spelled:
-    """Return an address as spelled, of which operand number `first` is the vector part."""
-    base = parsed.operands[-1] if parsed.stem.startswith("global") else Name("off")
-    return parsed.operands[first], base, parsed.integer("offset")
-
-
-def is_swapped(parsed: Parsed, context: Context) -> bool:
-    """Whether a load reads a word that an atomic compares and swaps."""
-    return bool(context.swapped) and _spelled(parsed, 1) in context.swapped
-
-
 def read_global(
-    memory: GlobalMemory,
-    access: Access,
-    address: Addresses,
-    size: int,
-    count: int,
-    *,
-    partly: bool = False,
+    memory: GlobalMemory, access: Access, address: Addresses, size: int, count: int
 ) -> Words:
     """Return elements of global memory at addresses of any alignment, (lanes, count)."""
-    values = memory.load(access, address, size, count, align=1, partly=partly)
-    return values.reshape(len(address), count)
+    return memory.load(access, address, size, count, align=1).reshape(len(address), count)
 
 
 def write_global(
@@ -118,10 +80,6 @@ def write_global(
 class GlobalSpace:
     """Global memory, as a `transfers.Space`."""
 
-    def __init__(self, *, partly: bool = False) -> None:
-        """Make it, for loads of words of which only a byte need be there if `partly`."""
-        self._partly = partly
-
     load_event = Event.LOAD
     store_event = Event.STORE
     kind = InstructionClass.GLOBAL
@@ -134,8 +92,7 @@ class GlobalSpace:
         self, machine: Machine, access: Access, address: Addresses, size: int, count: int
     ) -> Words:
         """Return the elements at addresses."""
-        memory = machine.cohort.memory
-        return read_global(memory, access, address, size, count, partly=self._partly)
+        return read_global(machine.cohort.memory, access, address, size, count)
 
     def write(
         self, machine: Machine, access: Access, address: Addresses, values: Words, size: int
@@ -158,18 +115,4 @@ class GlobalSpace:
 
 
 GLOBAL = GlobalSpace()
-_PARTS = GlobalSpace(partly=True)
-
-
-def _word(parsed: Parsed, context: Context) -> Step:
-    """Decode a load of one word."""
-    space = _PARTS if is_swapped(parsed, context) else GLOBAL
-    return transfers.load(space, transfers.LOADS["dword"], parsed, context)
-
-
-TABLE = {
-    **transfers.entries(GLOBAL, "global_"),
-    **lds_copy.entries(GLOBAL, "global_load_lds_"),
-    "global_load_dword": Entry(_word, InstructionClass.GLOBAL),
-    "global_load_b32": Entry(_word, InstructionClass.GLOBAL),
-}
+TABLE = {**transfers.entries(GLOBAL, "global_"), **lds_copy.entries(GLOBAL, "global_load_lds_")}

@@ -53,8 +53,6 @@ if TYPE_CHECKING:
 _PATIENCE = 20_000
 """Operations issued by anybody after which a store that nobody waits for is done."""
 _GFX10 = 0x1000
-_MOST = 63
-"""Operations of one queue that a counter of a wave can count; the next one waits for the oldest."""
 _SCALAR_BIT = 512
 """Bit of s0 in a set of registers."""
 
@@ -223,9 +221,6 @@ class Waits:
 
         for queue in dict.fromkeys(_QUEUES[event]):
             self._queues[queue].issue(waves, complete)
-        if len(self._operations) > _MOST:
-            for queue in ("vm", "vs", "ds"):
-                self.wait(queue, _MOST)
 
     def reach(self, address: NDArray[np.uint64], where: Units | None, width: int) -> Reach | None:
         """Return what an access may touch, where that matters (LAZY); see `Lanes` for `where`."""

@@ -1,0 +1,132 @@
+"""Boxes of tensors by TMA: which accesses go that way, and how they are issued.
+
+One thread issues a trip's copies under a predicate, without a branch. A box wider than the
+permutation's pattern is copied in pieces of that width, which is how `wgmma` wants it to lie.
+
+Source: PTX ISA 8.7, "cp.async.bulk.tensor" and "mbarrier".
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mlir import ir
+from mlir.dialects import arith
+
+from tiledsl.dialects import ptx, tgpu
+from tiledsl.dialects import tile as tile_dialect
+from tiledsl.dialects.types import held_by, shape_of, storage_bits
+from tiledsl.targets.gpu import emit
+from tiledsl.targets.gpu.emit import i32, integer
+from tiledsl.targets.gpu.lowering import Handler, Lowering
+from tiledsl.targets.gpu.shared import buffer_layout
+from tiledsl.targets.nvptx.chips import Chip
+from tiledsl.transforms.expand_descriptors import Access
+from tiledsl.transforms.memory_accesses import written_arguments
+from tiledsl.transforms.place_tensor_maps import can_map, number_of
+from tiledsl.transforms.warpgroup_operand import operand_of
+
+_WORD = 8
+"""Bytes of an mbarrier."""
+_LEAST_ROW, _MOST_ROWS = 32, 256
+
+
+def keeps_box(chip: Chip, access: Access) -> bool:
+    """Whether TMA makes an access through a descriptor.
+
+    The launcher must be able to describe the tensor, and nothing in the kernel may write it: such
+    writes would have to be made visible to TMA.
+    """
+    if not (chip.tma and chip.wgmma) or not isinstance(access, tile_dialect.DescriptorLoadOp):
+        return False
+    type_ = access.output.type
+    size, shape = storage_bits(type_) // 8, shape_of(type_)
+    kernel = _function(access)
+    if access.padding != "zero" or any(str(one.type) != "i32" for one in access.box.indices):
+        return False
+    if not can_map(access.box, _divisible(kernel), size):
+        return False
+    base = number_of(access.box.base)
+    if base is None or base[1] in written_arguments(kernel):
+        return False
+    rows, columns = shape
+    return columns * size >= _LEAST_ROW and 8 <= rows <= _MOST_ROWS
+
+
+def _function(op: ir.OpView) -> ir.OpView:
+    parent: Any = op.operation.parent
+    while parent.name != "func.func":
+        parent = parent.parent
+    return parent.opview
+
+
+def _divisible(kernel: ir.OpView) -> list[bool]:
+    """Return which arguments are known to be divisible by 16."""
+    given: Any = kernel.operation.attributes["arg_attrs"]
+    return [
+        "tile.divisibility" in one and int(one["tile.divisibility"].value) % 16 == 0
+        for one in given
+    ]
+
+
+def _first_thread(lowering: Lowering) -> ir.Value:
+    def compare() -> ir.Value:
+        return arith.cmpi(arith.CmpIPredicate.eq, lowering.place.thread, i32(0))
+
+    return lowering.once("first thread", compare)
+
+
+def _init(lowering: Lowering, op: tgpu.MbarrierInitOp) -> None:
+    for barrier in _each(lowering, op.barriers):
+        ptx.MbarrierInitOp.build(barrier, _first_thread(lowering), count=1)
+
+
+def _end(lowering: Lowering, op: tgpu.MbarrierEndOp) -> None:
+    for barrier in _each(lowering, op.barriers):
+        ptx.MbarrierInvalOp.build(barrier, _first_thread(lowering))
+
+
+def _each(lowering: Lowering, buffer: ir.Value) -> list[ir.Value]:
+    slots = shape_of(held_by(buffer.type))[0]
+    start = lowering.value(buffer)
+    return [emit.gep(start, slot * _WORD, integer(8)) for slot in range(slots)]
+
+
+def _expect(lowering: Lowering, op: tgpu.MbarrierExpectOp) -> None:
+    acts = arith.andi(lowering.value(op.predicate), _first_thread(lowering))
+    ptx.MbarrierExpectOp.build(lowering.value(op.barrier), acts, bytes=op.bytes)
+
+
+def _wait(lowering: Lowering, op: tgpu.MbarrierWaitOp) -> None:
+    ptx.MbarrierWaitOp.build(lowering.value(op.barrier), lowering.value(op.parity))
+
+
+def _box_copy(lowering: Lowering, op: tgpu.BoxCopyOp) -> None:
+    held = held_by(op.buffer.type)
+    operand = operand_of(buffer_layout(lowering, op.buffer), storage_bits(held) // 8, 1)
+    assert operand is not None  # `place_tensor_maps` has seen it
+    block = lowering.function.operation.regions[0].blocks[0]
+    number: int = op.map
+    map_ = lowering.value(block.arguments[number])
+    row, column = (lowering.value(one) for one in op.box.indices)
+    acts = arith.andi(lowering.value(op.predicate), _first_thread(lowering))
+    width = operand.swizzle_bytes // operand.element_bytes
+    for first in range(0, operand.shape[1], width):
+        to = emit.gep(lowering.value(op.buffer), operand.offset(0, first), integer(8))
+        at = column if first == 0 else arith.addi(column, i32(first))
+        ptx.TensorLoadOp.build([to, lowering.value(op.barrier), acts, map_, at, row])
+
+
+def _proxy_fence(lowering: Lowering, op: tgpu.ProxyFenceOp) -> None:
+    del lowering, op
+    ptx.ProxyFenceOp.build()
+
+
+HANDLERS: dict[str, Handler] = {
+    "tgpu.mbarrier_init": _init,
+    "tgpu.mbarrier_end": _end,
+    "tgpu.mbarrier_expect": _expect,
+    "tgpu.mbarrier_wait": _wait,
+    "tgpu.box_copy": _box_copy,
+    "tgpu.proxy_fence": _proxy_fence,
+}

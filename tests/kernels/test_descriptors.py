@@ -1,0 +1,132 @@
+"""Tensors through descriptors: boxes anywhere, at ragged edges, in loops, by TMA where there is one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import tiledsl as tile
+from tiledsl.dialects.diagnostics import KernelError
+
+
+@tile.jit
+def move(x, y, M, N, sx, sy, i, j, BM: tile.constexpr, BN: tile.constexpr):
+    source = tile.make_tensor_descriptor(x, [M, N], [sx, 1], [BM, BN])
+    target = tile.make_tensor_descriptor(y, [M, N], [sy, 1], [BM, BN])
+    m, n = tile.program_id(0) * BM, tile.program_id(1) * BN
+    target.store([m, n], source.load([m + i, n + j]) * 2)
+
+
+def moved(x: NDArray[np.float32], i: int, j: int) -> NDArray[np.float32]:
+    """Return `2 * x[i:, j:]` in place of x, zero where x has nothing."""
+    want = np.zeros_like(x)
+    rows, columns = x.shape
+    for row in range(rows):
+        for column in range(columns):
+            if 0 <= row + i < rows and 0 <= column + j < columns:
+                want[row, column] = 2 * x[row + i, column + j]
+    return want
+
+
+@pytest.mark.parametrize("shift", [(0, 0), (-3, 5), (7, -2), (100, 0)])
+@pytest.mark.parametrize("size", [(50, 70), (48, 64)])
+def test_a_box_is_zero_outside_and_written_inside_only(
+    place: str, size: tuple[int, int], shift: tuple[int, int]
+) -> None:
+    rows, columns = size
+    whole = np.arange(rows * 96, dtype=np.float32).reshape(rows, 96) + 1
+    x, y = whole[:, :columns], np.full((rows, 96), -1, np.float32)
+    grid = (tile.cdiv(rows, 16), tile.cdiv(columns, 32))
+    move[grid](whole, y, rows, columns, 96, 96, *shift, BM=16, BN=32)
+    np.testing.assert_array_equal(y[:, :columns], moved(x, *shift))
+    assert (y[:, columns:] == -1).all()
+
+
+@tile.jit
+def product(
+    a, b, c, M, N, K, sa, sb, sc,
+    BM: tile.constexpr, BN: tile.constexpr, BK: tile.constexpr, TURNED: tile.constexpr,
+):  # fmt: skip
+    left = tile.make_tensor_descriptor(a, [M, K], [sa, 1], [BM, BK])
+    out = tile.make_tensor_descriptor(c, [M, N], [sc, 1], [BM, BN])
+    m, n = tile.program_id(0) * BM, tile.program_id(1) * BN
+    if TURNED:
+        right = tile.make_tensor_descriptor(b, [N, K], [sb, 1], [BN, BK])
+    else:
+        right = tile.make_tensor_descriptor(b, [K, N], [sb, 1], [BK, BN])
+    acc = tile.zeros((BM, BN), tile.float32)
+    for k in range(0, K, BK):
+        y = tile.trans(right.load([n, k])) if TURNED else right.load([k, n])
+        acc = tile.dot(left.load([m, k]), y, acc)
+    out.store([m, n], acc)
+
+
+@pytest.mark.parametrize("stages", [1, 2, 4])
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_product_reads_its_operands_through_descriptors(
+    place: str, turned: bool, stages: int
+) -> None:
+    rng = np.random.default_rng(3)
+    for m, n, k in ((64, 64, 256), (80, 96, 208), (64, 64, 16), (64, 64, 0)):
+        a = rng.integers(-4, 5, (m, k)).astype(np.float16)
+        b = rng.integers(-4, 5, (n, k) if turned else (k, n)).astype(np.float16)
+        c = np.full((m, n), np.nan, np.float32)
+        grid = (tile.cdiv(m, 64), tile.cdiv(n, 64))
+        steps = (max(k, 16), max(b.shape[1], 16), n)
+        product[grid](
+            a, b, c, m, n, k, *steps, BM=64, BN=64, BK=64, TURNED=turned, num_stages=stages
+        )
+        want = a.astype(np.float32) @ (b.T if turned else b).astype(np.float32)
+        np.testing.assert_array_equal(c, want)
+
+
+@tile.jit
+def total(x, y, N, BLOCK: tile.constexpr):
+    source = tile.make_tensor_descriptor(x, [N], [1], [BLOCK], padding_option="nan")
+    target = tile.make_tensor_descriptor(y, [BLOCK], [1], [BLOCK])
+    tile_ = source.load([tile.program_id(0) * BLOCK])
+    target.atomic_add([0], tile.where(tile_ == tile_, tile_, 100.0))
+
+
+def test_nan_may_stand_for_what_is_outside_and_boxes_add_up(place: str) -> None:
+    x, y = np.arange(20, dtype=np.float32), np.zeros(16, np.float32)
+    total[2,](x, y, 20, BLOCK=16)
+    want = x[:16].copy()
+    want[:4] += x[16:]
+    want[4:] += 100
+    np.testing.assert_array_equal(y, want)
+
+
+@tile.jit
+def wrong_offsets(x, N):
+    tile.make_tensor_descriptor(x, [N, N], [N, 1], [16, 16]).load([0])
+
+
+@tile.jit
+def wrong_rank(x, N):
+    tile.make_tensor_descriptor(x, [N], [N, 1], [16, 16])
+
+
+def test_wrong_descriptors_say_what_was_expected() -> None:
+    x = np.zeros((16, 16), np.float32)
+    with pytest.raises(KernelError, match="expected 2 offsets for `load`"):
+        wrong_offsets[1,](x, 16)
+    with pytest.raises(KernelError, match="expected 2 numbers as `shape`, found 1"):
+        wrong_rank[1,](x, 16)
+
+
+def test_tma_copies_boxes_on_hopper_and_products_read_them_where_they_land() -> None:
+    types = dict.fromkeys("ab", "*fp16:16") | {"c": "*fp32:16"}
+    sizes = dict.fromkeys(("M", "N", "K", "sa", "sb", "sc"), "i32:16")
+    constants = {"BM": 128, "BN": 128, "BK": 64, "TURNED": False}
+    made = tile.compile(product, types | sizes, constants, target="sm_90a", num_warps=8)
+    ptx = str(made.asm["ptx"])
+    loop = ptx[ptx.index("$L__BB0_2:") :]
+    loop = loop[: loop.index("bra \t$L__BB0_2")]
+    assert loop.count("cp.async.bulk.tensor.2d") == 3  # a is 64 wide, b 2 x 64
+    assert loop.count("mbarrier.try_wait.parity") == 1
+    assert loop.count("bar.sync") == 1
+    assert "fence.proxy" not in loop
+    assert "ld.shared" not in loop
+    assert "wgmma.wait_group.sync.aligned \t1" in loop.replace(" 1", " \t1")

@@ -1,0 +1,131 @@
+"""Copies of boxes into shared memory: their barriers, and waiting for them.
+
+A trip of a pipelined loop, or one load, copies one or more boxes and has one transaction barrier:
+one thread arrives and says how many bytes will come, all wait for the phase to end. Barriers are
+made before their first use and given up after the last, so that a loop in a loop may do it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from mlir import ir
+
+from tiledsl.dialects import tgpu, tile
+from tiledsl.dialects.contracts import operations
+from tiledsl.dialects.layout import LinearLayout
+from tiledsl.dialects.layouts import Layouts
+from tiledsl.dialects.types import (
+    element_of,
+    layout_name,
+    shape_of,
+    shared_type,
+    storage_bits,
+    tile_type,
+)
+from tiledsl.transforms.lanes import constant
+from tiledsl.transforms.rewrite import is_used
+from tiledsl.transforms.shared_uses import k_axis, reads_shared
+
+
+class Barriers:
+    """Transaction barriers, one a slot; built at the current insertion point."""
+
+    def __init__(self, slots: int, layouts: Layouts) -> None:
+        word = ir.IntegerType.get_signless(64)
+        name = layouts.name(LinearLayout.identity((1,)), "shared")
+        self._slot_type = shared_type(tile_type((1,), word, name))
+        held = tile_type((slots, 1), word, name)
+        self.buffer: ir.Value = tgpu.AllocOp.build(results=[shared_type(held)]).buffer
+        tgpu.MbarrierInitOp.build(self.buffer)
+
+    def slot(self, index: ir.Value) -> ir.Value:
+        """Build the barrier of a slot."""
+        return tgpu.SlotOp.build(self.buffer, index, results=[self._slot_type]).slot
+
+
+def box_bytes(load: tile.DescriptorLoadOp) -> int:
+    """Give the bytes of a box; what lies outside of the tensor counts too."""
+    size = storage_bits(load.output.type) // 8
+    for extent in shape_of(load.output.type):
+        size *= extent
+    return size
+
+
+def copy_box(
+    load: tile.DescriptorLoadOp,
+    values: Mapping[ir.Value, ir.Value],
+    buffer: ir.Value,
+    barrier: ir.Value,
+    predicate: ir.Value,
+) -> None:
+    """Build the copy of a load's box to a buffer.
+
+    Args:
+        load: The load.
+        values: What the load's operands are here, where they are not themselves.
+        buffer: A buffer or slot of the box's shape.
+        barrier: What counts the bytes.
+        predicate: Whether to copy.
+    """
+    parts = [values.get(part, part) for part in load.parts]
+    tgpu.BoxCopyOp.build([buffer, barrier, predicate, *parts], loc=load.operation.location)
+
+
+def can_read(use: ir.OpOperand, load: tile.DescriptorLoadOp) -> bool:
+    """Whether a product of warpgroups reads a box as it is copied: rows along the last axis."""
+    user = use.owner
+    if not isinstance(user, tgpu.WarpgroupMmaOp) or not reads_shared(user, use.operand_number):
+        return False
+    return storage_bits(load.output.type) == 16 or k_axis(user, use.operand_number) == 1
+
+
+def read_box(load: tile.DescriptorLoadOp, buffer: ir.Value) -> None:
+    """Let the users of a load read the buffer that its box was copied to, and erase the load."""
+    loc = load.operation.location
+    for use in list(load.output.uses):
+        user = use.owner
+        if can_read(use, load):
+            user.operation.operands[use.operand_number] = buffer
+        elif isinstance(user, tgpu.ConvertLayoutOp):
+            place = ir.InsertionPoint(user.operation)
+            made = tgpu.LocalLoadOp.build(buffer, results=[user.tile.type], loc=loc, ip=place)
+            user.tile.replace_all_uses_with(made.tile)
+            user.operation.erase()
+    if is_used(load.output):
+        here = ir.InsertionPoint(load.operation)
+        made = tgpu.LocalLoadOp.build(buffer, results=[load.output.type], loc=loc, ip=here)
+        load.output.replace_all_uses_with(made.tile)
+    load.operation.erase()
+
+
+def buffer_type(
+    load: tile.DescriptorLoadOp, layouts: Layouts, slots: Sequence[int] = ()
+) -> ir.Type:
+    """Give the type of a buffer for a load's boxes, in the simplest order until one is chosen."""
+    type_: ir.Type = load.output.type
+    slot = layouts.apply(type_, LinearLayout.identity(shape_of(type_)), "shared")
+    return shared_type(tile_type((*slots, *shape_of(slot)), element_of(slot), layout_name(slot)))
+
+
+def copy_boxes(module: ir.Module) -> None:
+    """Copy what loads through descriptors bring that no pipeline took: one by one, and wait.
+
+    Before: the `tgpu` level, after `pipeline_loops`.
+    After: the same without `tile.descriptor_load`.
+    """
+    layouts = Layouts(module)
+    i1, i32 = (ir.IntegerType.get_signless(bits) for bits in (1, 32))
+    for op in list(operations(module.operation)):
+        if not isinstance(op, tile.DescriptorLoadOp):
+            continue
+        with ir.InsertionPoint(op), op.operation.location:
+            zero, yes = constant(i32, 0), constant(i1, 1)
+            barriers = Barriers(1, layouts)
+            barrier = barriers.slot(zero)
+            buffer = tgpu.AllocOp.build(results=[buffer_type(op, layouts)]).buffer
+            tgpu.MbarrierExpectOp.build(barrier, yes, bytes=box_bytes(op))
+            copy_box(op, {}, buffer, barrier, yes)
+            tgpu.MbarrierWaitOp.build(barrier, zero)
+            tgpu.MbarrierEndOp.build(barriers.buffer)
+        read_box(op, buffer)

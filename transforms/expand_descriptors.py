@@ -1,0 +1,111 @@
+"""Turn accesses through tensor descriptors into masked loads and stores.
+
+A box is addressed dimension by dimension, in 64 bits, and what lies outside of the tensor is masked
+off. Where the chip copies boxes by itself, `keeps` says which loads and stores stay for it.
+
+Before: the `tile` level, simplified.
+After: the same, without `tile.descriptor_load` and `_store` but for those kept.
+
+    %t = "tile.descriptor_load"(%base, %size, %stride, %i) : (!tile.ptr<f32>, ...) -> tensor<64xf32>
+becomes
+    %index = %i + range(64); %t = "tile.load"(%base + %index * %stride, 0 <= %index < %size)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from mlir import ir
+
+from tiledsl.dialects import tile
+from tiledsl.dialects.contracts import operations
+from tiledsl.dialects.types import element_of, shape_of, tile_type
+from tiledsl.transforms.lanes import Lanes
+from tiledsl.transforms.rewrite import splat
+
+Access = tile.DescriptorLoadOp | tile.DescriptorStoreOp
+
+
+def keep_none(access: Access) -> bool:
+    """Keep no access: the chip has no unit that copies boxes."""
+    del access
+    return False
+
+
+def expand_descriptors(module: ir.Module, *, keeps: Callable[[Access], bool] = keep_none) -> None:
+    """Run the pass described above on `module`, in place.
+
+    Args:
+        module: The module.
+        keeps: Which accesses stay.
+    """
+    for op in list(operations(module.operation)):
+        if isinstance(op, Access) and not keeps(op):
+            with ir.InsertionPoint(op), op.operation.location:
+                _expand(op)
+            op.operation.erase()
+
+
+def _expand(op: Access) -> None:
+    if isinstance(op, tile.DescriptorLoadOp):
+        result = op.output
+        pointers, mask = _elements(op.box, shape_of(result.type))
+        other = None
+        if op.padding == "nan":
+            other = splat(result.type, math.nan, ir.InsertionPoint.current, op.operation.location)
+        made = tile.LoadOp.build(pointers, mask, other, results=[result.type])
+        result.replace_all_uses_with(made.output)
+        return
+    pointers, mask = _elements(op.box, shape_of(op.tile.type))
+    tile.StoreOp.build(pointers, op.tile, mask)
+
+
+def _elements(box: tile.Box, shape: tuple[int, ...]) -> tuple[ir.Value, ir.Value]:
+    """Build the address of every element of a box, and whether it lies in the tensor."""
+    pointer_type = box.base.type
+    pointers = tile.SplatOp.build(box.base, results=[tile_type(shape, pointer_type)]).tile
+    mask: Lanes | None = None
+    for axis, extent in enumerate(shape):
+        index = _along(box.indices[axis], extent)
+        size, stride = (
+            _spread(value, index.type) for value in (box.sizes[axis], box.strides[axis])
+        )
+        inside = index.ge(0) & index.lt(size)
+        moved = index * stride
+        offset = _in_place(moved.value, axis, shape)
+        pointers = tile.AddPtrOp.build(pointers, offset, results=[pointers.type]).output
+        whole = Lanes(_in_place(inside.value, axis, shape))
+        mask = whole if mask is None else mask & whole
+    assert mask is not None  # boxes have at least one dimension
+    return pointers, mask.value
+
+
+def _along(first: ir.Value, extent: int) -> Lanes:
+    """Build first, first + 1, ... as i64, so that no index wraps."""
+    narrow = tile_type((extent,), ir.IntegerType.get_signless(32))
+    steps = tile.MakeRangeOp.build(start=0, end=extent, results=[narrow]).tile
+    wide = Lanes(steps).convert("arith.extsi", "i64")
+    return wide + _spread(first, wide.type)
+
+
+def _spread(value: ir.Value, type_: ir.Type) -> Lanes:
+    """Build a tile of one integer, widened."""
+    scalar = Lanes(value)
+    if value.type != element_of(type_):
+        scalar = scalar.convert("arith.extsi", "i64")
+    return Lanes(tile.SplatOp.build(scalar.value, results=[type_]).tile)
+
+
+def _in_place(value: ir.Value, axis: int, shape: tuple[int, ...]) -> ir.Value:
+    """Build a tile that varies along one dimension alone from a one-dimensional one."""
+    element = element_of(value.type)
+    for other in range(len(shape)):
+        if other == axis:
+            continue
+        old = shape_of(value.type)
+        grown = (*old[:other], 1, *old[other:])
+        value = tile.ExpandDimsOp.build(value, axis=other, results=[tile_type(grown, element)]).tile
+    if shape_of(value.type) == shape:
+        return value
+    return tile.BroadcastOp.build(value, results=[tile_type(shape, element)]).tile
