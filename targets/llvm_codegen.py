@@ -6,7 +6,8 @@ AMDGPU and the host's, of the same LLVM release, so text is how IR passes from o
 LLVM ends the whole process where it cannot select an instruction, on some bad processor names and
 where a limit is exceeded, and no handler can stop it. So the work is done by child processes
 (`llvm_emit` run as a program): one that dies is a `CompilerBug` with LLVM's last words, and the
-next request gets a new one. They are started on demand (80 ms, which `warm_up` hides), kept until
+next request gets a new one; one that is killed from outside, as by Linux when memory runs out, is
+replaced once. They are started on demand (80 ms, which `warm_up` hides), kept until
 this process ends, and let several threads compile at once, as llvmlite in one process does not.
 
 Contract: the text is a whole module; its triple and data layout, if any, are replaced by the
@@ -18,6 +19,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -25,7 +27,7 @@ import threading
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Literal, cast
 
-from tiledsl.dialects.diagnostics import CompilerBug
+from tiledsl.dialects.diagnostics import CompilerBug, KernelError
 from tiledsl.targets import llvm_emit
 
 Output = Literal["assembly", "object", "both"]
@@ -75,14 +77,20 @@ class _Worker:
     )
 
     def __init__(self) -> None:
-        self._words = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as the child)
-        self._child = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", self._BOOT, llvm_emit.__file__, *sys.path],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._words,
-            process_group=0,  # Ctrl-C is for this process only
-        )
+        try:
+            self._words = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as the child)
+            self._child = subprocess.Popen(
+                [sys.executable, "-I", "-S", "-c", self._BOOT, llvm_emit.__file__, *sys.path],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._words,
+                process_group=0,  # Ctrl-C is for this process only
+            )
+        except OSError as error:
+            raise KernelError(
+                f"a process for code generation cannot be started: {error}",
+                hint="it needs a folder for temporary files, which TMPDIR names, and some memory",
+            ) from error
 
     def _pipes(self) -> tuple[BinaryIO, BinaryIO]:
         to_child, from_child = self._child.stdin, self._child.stdout
@@ -111,6 +119,10 @@ class _Worker:
         ended = f"by signal {-code}" if code < 0 else f"with status {code}"
         return "\n".join([*filter(None, lines[:told]), f"(LLVM's process ended {ended})"])
 
+    def was_killed(self) -> bool:
+        """Return whether a child that has died was killed from outside, as if memory ran out."""
+        return self._child.wait() == -signal.SIGKILL
+
     def close(self) -> None:
         """Let the child end, as it does when its stdin closes, and wait for that."""
         self.disown()
@@ -136,22 +148,38 @@ class _Workers:
         self.idle: list[_Worker] = []
 
     def ask(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Return a child's answer; if it dies instead, its last words under "died"."""
+        """Return a child's answer; if it dies instead, its last words under "died".
+
+        Raises:
+            KernelError: It was killed, and so was the next one.
+        """
         with self._places:
-            with self._lock:
-                worker = self.idle.pop() if self.idle else None
-            worker = worker or _Worker()
-            try:
-                answer = worker.ask(request)
-            except BaseException:
-                # Interrupted half way: the answer must not be taken for the next question's.
-                worker.close()
-                raise
-            if answer is None:
-                return {"died": worker.bury()}
-            with self._lock:
-                self.idle.append(worker)
-            return answer
+            for _ in range(2):
+                worker = self._worker()
+                try:
+                    answer = worker.ask(request)
+                except BaseException:
+                    # Interrupted half way: the answer must not be taken for the next question's.
+                    worker.close()
+                    raise
+                if answer is not None:
+                    with self._lock:
+                        self.idle.append(worker)
+                    return answer
+                killed = worker.was_killed()
+                words = worker.bury()
+                if not killed:
+                    return {"died": words}
+        raise KernelError(
+            "the process that generates code was killed twice (SIGKILL), most likely because the "
+            "system ran out of memory",
+            hint="compile fewer kernels at once, use smaller tiles, or give the system more memory",
+        )
+
+    def _worker(self) -> _Worker:
+        with self._lock:
+            worker = self.idle.pop() if self.idle else None
+        return worker or _Worker()
 
     def start_one(self) -> None:
         """Have a child ready."""
@@ -215,6 +243,7 @@ def optimize_and_emit(
 
     Raises:
         CompilerBug: LLVM rejects the module, or died of it.
+        KernelError: The system does not let it work: no process can be started, or each is killed.
     """
     request = dict[str, Any](
         text=text,

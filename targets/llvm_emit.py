@@ -3,7 +3,8 @@
 This file imports nothing of this package, because `llvm_codegen` runs it as a child process that
 should start in the time llvmlite takes to load (LLVM ends its process on some inputs, and the child
 is the one that should end). As a program it answers requests on stdin until stdin closes: each
-message is a pickled dict behind its length in 8 bytes, little endian.
+message is a pickled dict behind its length in 8 bytes, little endian. It ends with the process that
+started it, whatever it is doing.
 
 Contract: a request is the keyword arguments of `emit`; its answer is what `emit` returns, or
 {"error": message} where LLVM rejects the module. The pass builder runs *with* the target machine,
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import select
 import struct
 import sys
 import threading
@@ -115,9 +117,27 @@ def receive(stream: BinaryIO) -> dict[str, Any] | None:
     return pickle.loads(data) if len(data) == length else None
 
 
+def _end_with_parent(parent: int) -> None:
+    """End this process when the one that asks is gone, even if LLVM is busy.
+
+    Its end of stdin closes then. Other processes may have inherited that end and keep it, so whose
+    child this is counts too. (Linux can signal the death of a parent, but means the thread that
+    started this process, which may end long before.)
+    """
+    stdin = select.poll()
+    stdin.register(0, 0)  # a hang-up is told whatever is asked for
+    while not stdin.poll(1000):
+        if os.getppid() != parent:
+            break
+    os._exit(0)
+
+
 def serve() -> None:
     """Answer requests until stdin closes."""
     requests = sys.stdin.buffer
+    if hasattr(select, "poll"):
+        watch = threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True)
+        watch.start()
     # LLVM prints where it likes: only this copy of stdout is the channel.
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)

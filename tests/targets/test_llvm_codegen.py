@@ -1,11 +1,17 @@
 import os
+import signal
 import subprocess
 import sys
+import tempfile
+import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tiledsl.dialects.diagnostics import CompilerBug
+from tiledsl.dialects.diagnostics import CompilerBug, KernelError
+from tiledsl.targets import llvm_codegen
 from tiledsl.targets.llvm_codegen import Machine, optimize_and_emit, warm_up
 
 PTX = Machine("nvptx64-nvidia-cuda", "sm_90a", "+ptx83")
@@ -149,3 +155,83 @@ def test_a_forked_process_starts_children_of_its_own():
     _, status = os.waitpid(pid, 0)
     assert os.waitstatus_to_exitcode(status) == 0
     assert optimize_and_emit(ptx_kernel("parent"), PTX).assembly
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no such signal on this system")
+def test_a_child_that_is_killed_is_replaced_once(monkeypatch: pytest.MonkeyPatch):
+    asked: list[int] = []
+    ask = llvm_codegen._Worker.ask  # pyright: ignore[reportPrivateUsage]
+
+    def killed_at_times(self: Any, request: dict[str, Any]) -> dict[str, Any] | None:
+        asked.append(self._child.pid)
+        if len(asked) in deaths:
+            os.kill(self._child.pid, signal.SIGKILL)
+            self._child.wait()
+        return ask(self, request)
+
+    monkeypatch.setattr(llvm_codegen._Worker, "ask", killed_at_times)  # pyright: ignore[reportPrivateUsage]
+    deaths = [1]
+    assert optimize_and_emit(AMD_KERNEL, AMD).assembly
+    assert len(set(asked)) == 2
+    deaths = [3, 4]
+    with pytest.raises(KernelError, match=r"was killed twice \(SIGKILL\)") as raised:
+        optimize_and_emit(AMD_KERNEL, AMD)
+    assert raised.value.hint is not None
+
+
+def test_a_child_that_cannot_start_is_the_systems_fault(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
+    with pytest.raises(KernelError, match="a process for code generation cannot be started: "):
+        llvm_codegen._Worker()  # pyright: ignore[reportPrivateUsage]
+
+
+SLOW = "\n".join(
+    [
+        "define void @f(ptr %p) {",
+        " %y0 = load <64 x double>, ptr %p",
+        *(
+            f" %y{i + 1} = call <64 x double> @llvm.sin.v64f64(<64 x double> %y{i})"
+            for i in range(400)
+        ),
+        " store <64 x double> %y400, ptr %p",
+        " ret void",
+        "}",
+        "declare <64 x double> @llvm.sin.v64f64(<64 x double>)",
+    ]
+)
+BUSY = f"""
+import threading, time
+from tiledsl.targets import llvm_codegen
+llvm_codegen.warm_up()
+worker = llvm_codegen._workers.idle[0]
+machine = llvm_codegen.Machine("x86_64-unknown-linux-gnu", "x86-64")
+asking = threading.Thread(target=llvm_codegen.optimize_and_emit, args=({SLOW!r}, machine), daemon=True)
+asking.start()
+time.sleep(0.5)
+print(worker._child.pid, flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc").exists(), reason="no /proc on this system")
+def test_a_busy_child_does_not_outlive_a_killed_parent():
+    parent = subprocess.Popen([sys.executable, "-c", BUSY], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    child = int(parent.stdout.readline())
+    assert _is_alive(child)
+    parent.kill()
+    parent.wait()
+    parent.stdout.close()
+    deadline = time.monotonic() + 5
+    while _is_alive(child) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not _is_alive(child)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
