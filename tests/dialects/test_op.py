@@ -16,6 +16,9 @@ ONE = ", ".join(
     f"{s}SegmentSizes = array<i32: 1, 0, 0, 0, 0, 0, 0, 0>" for s in ("operand", "result")
 )
 TWO = ONE.replace("1, 0", "1, 1")
+BOX, WRITTEN = (
+    f"operandSegmentSizes = array<i32: {', '.join('1' * n + '0' * (17 - n))}>" for n in (4, 5)
+)
 GOOD = f"""
 func.func private @pick(%a: f32, %i: i32, %b: f32, %j: i32) -> (f32, i32) {{
   return %a, %i : f32, i32
@@ -48,6 +51,8 @@ func.func @k(%ptr: !tile.ptr<f32>, %ptrs: {P}, %mask: {M}, %v: {V}, %i: {I}, %s:
   %19 = "tile.bitcast"(%v) : ({V}) -> {I}
   %20 = "tile.atomic_rmw"(%4, %v, %mask) {{kind = "fadd"}} : ({P}, {V}, {M}) -> {V}
   %21 = "tile.atomic_cas"(%ptr, %s, %s) {{sem = "acquire"}} : (!tile.ptr<f32>, f32, f32) -> f32
+  %27 = "tile.descriptor_load"(%ptr, %n, %n, %n) {{{BOX}}} : (!tile.ptr<f32>, i32, i32, i32) -> {V}
+  "tile.descriptor_store"(%ptr, %n, %n, %n, %27) {{{WRITTEN}}} : (!tile.ptr<f32>, i32, i32, i32, {V}) -> ()
   %22 = "tile.hint"(%n) {{divisibility = array<i64: 16>}} : (i32) -> i32
   "tile.assume"(%c) : (i1) -> ()
   "tile.barrier"() : () -> ()
