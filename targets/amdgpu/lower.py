@@ -139,6 +139,7 @@ class AmdMachine:
         """Meet; LDS accesses become visible, global ones too if `memory` is "all"."""
         del proxy  # nothing reads LDS by itself
         _fence("release", "workgroup", memory)
+        _pin_loads()
         rocdl.s_barrier()
         _fence("acquire", "workgroup", memory)
 
@@ -311,6 +312,16 @@ def _fence(ordering: str, scope: str, memory: str) -> None:
     made = llvm.fence(llvm.AtomicOrdering[ordering], syncscope=scope)
     if memory == "shared":
         made.operation.attributes["llvm.mmra"] = ir.Attribute.parse(_LOCAL_ONLY)
+
+
+def _pin_loads() -> None:
+    """Keep loads that are above a barrier above it.
+
+    LLVM 22.1 moves a load over fences and barriers into the branch that alone needs it (its pass
+    MachineSink looks for stores only). An empty piece of assembly that may write memory is one to
+    it, and is no instruction.
+    """
+    llvm.inline_asm(None, [], "", "~{memory}", has_side_effects=True)
 
 
 def _carried(value: ir.Value, carrier: ir.Type) -> ir.Value:

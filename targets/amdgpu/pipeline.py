@@ -10,6 +10,7 @@ from tiledsl.dialects.diagnostics import KernelError
 from tiledsl.targets.amdgpu import lower_cast, lower_math, mma
 from tiledsl.targets.amdgpu.chips import Chip
 from tiledsl.targets.amdgpu.lower import AmdMachine, shared_memory
+from tiledsl.targets.amdgpu.release_in_loops import release_in_loops
 from tiledsl.targets.gpu.line_locations import debug_scopes
 from tiledsl.targets.gpu.lower_to_machine import lower_to_machine
 from tiledsl.targets.gpu.share_divisors import share_divisors
@@ -106,6 +107,8 @@ def machine_passes(chip: Chip, options: Options) -> Sequence[Step]:
     machine = AmdMachine(chip, options.num_warps)
     return [
         Step(partial(lower_to_machine, machine=machine), MACHINE),
+        # While loops still are loops.
+        Step(release_in_loops, MACHINE),
         # While all registers of one divisor are in one vector.
         Step(share_divisors, MACHINE),
         # LLVM schedules what it gets: without this it spills, and takes long over it.

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from mlir import ir
-from mlir.dialects import arith, llvm
+from mlir.dialects import arith, llvm, scf
 
 from tests.targets.amdgpu.by_hand import POINTER, Body, assembly, build, compiled, element
 from tiledsl.dialects.context import context
@@ -152,6 +152,22 @@ def test_the_number_of_the_wave_is_a_scalar() -> None:
         keep(machine, arguments[1], machine.load(type_, address, 4, PLAIN, None, None))
 
     assert "v_readfirstlane_b32" in assembly("gfx942", [POINTER] * 2, body, num_warps=4)
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+def test_a_load_stays_above_the_barrier_that_follows_it(chip: str) -> None:
+    """LLVM would take it to the branch that alone needs the value, past the barrier."""
+
+    def body(machine: AmdMachine, arguments: Arguments) -> None:
+        value = words(machine, arguments[0])
+        machine.barrier("all", proxy=False)
+        branch = scf.IfOp(in_range(machine, emit.i32(64)))
+        with ir.InsertionPoint(branch.then_block):
+            keep(machine, arguments[1], value)
+            scf.YieldOp([])
+
+    text = assembly(chip, [POINTER] * 2, body, num_warps=4)
+    assert text.index("global_load") < text.index("s_barrier") < text.index("global_store")
 
 
 @pytest.mark.parametrize("chip", CHIPS)

@@ -376,6 +376,7 @@ _HANDLERS: dict[str, Callable[..., Any]] = {
     "rocdl.cvt.pk.fp8.f32": _to_fp8,
     "rocdl.cvt.pk.bf8.f32": _to_fp8,
     "llvm.fence": _nothing,
+    "llvm.inline_asm": _nothing,
     "llvm.mlir.poison": _poison,
     "llvm.mlir.addressof": _address_of,
     "llvm.load": _load,
