@@ -8,8 +8,8 @@ library loads it, and without one (or without a device) that call raises `Kernel
 `OSError`. Addresses and streams are plain integers, as every array library hands them out; stream
 0 is the vendor's default stream. All calls are thread safe, work on any thread and leave its
 current device as they found it. Code once loaded stays loaded: unloading it from a finalizer could
-break a graph capture that is under way. What the vendor's library refuses is a `KernelError` with
-the vendor's name for it.
+break a graph capture that is under way, which loading does not. What the vendor's library refuses
+is a `KernelError` with the vendor's name for it.
 """
 
 from __future__ import annotations
@@ -163,6 +163,10 @@ class Driver(Protocol):
 
     def destroy_stream(self, stream: int, device: int = 0) -> None:
         """Release a stream made by `create_stream`."""
+        ...
+
+    def is_capturing(self, stream: int = 0, device: int = 0) -> bool:
+        """Return whether what is queued on `stream` is recorded into a graph instead of run."""
         ...
 
     def record_event(self, stream: int = 0, device: int = 0) -> int:

@@ -20,6 +20,7 @@ from tiledsl.dialects.diagnostics import CompilerBug, KernelError
 from tiledsl.targets.amdgpu.chips import CHIPS
 from tiledsl.targets.amdgpu.code_object import KernelMetadata, kernels
 from tiledsl.targets.amdgpu.hip_library import (
+    CAPTURE_RELAXED,
     EXTRA_END,
     NO_DEVICE,
     STREAM_NON_BLOCKING,
@@ -129,6 +130,17 @@ class HipKernel:
             )
 
 
+@contextmanager
+def _uncaptured(library: DriverLibrary) -> Generator[None]:
+    """Let this thread load code while another, or itself, captures a graph, and not break it."""
+    mode = c_int(CAPTURE_RELAXED)
+    library.call("hipThreadExchangeStreamCaptureMode", byref(mode))
+    try:
+        yield
+    finally:
+        library.call("hipThreadExchangeStreamCaptureMode", byref(mode))
+
+
 class HipDriver:
     """AMD's devices; see `tiledsl.targets.driver.Driver`."""
 
@@ -210,7 +222,8 @@ class HipDriver:
                     hint="use smaller tiles or fewer num_stages",
                 )
             module, function = c_void_p(), c_void_p()
-            self._library.call("hipModuleLoadData", byref(module), binary)
+            with _uncaptured(self._library):
+                self._library.call("hipModuleLoadData", byref(module), binary)
             self._library.call("hipModuleGetFunction", byref(function), module, entry.encode())
         return HipKernel(
             self._library, device, function.value or 0, known[entry], binary, shared_bytes
@@ -259,6 +272,15 @@ class HipDriver:
         """Release a stream."""
         with self._on(device):
             self._library.call("hipStreamDestroy", stream)
+
+    def is_capturing(self, stream: int = 0, device: int = 0) -> bool:
+        """Return whether a stream records a graph; the default stream cannot."""
+        if stream == 0:
+            return False
+        status = c_int()
+        with self._on(device):
+            self._library.call("hipStreamIsCapturing", stream, byref(status))
+        return status.value != 0
 
     def record_event(self, stream: int = 0, device: int = 0) -> int:
         """Mark this point of a stream."""

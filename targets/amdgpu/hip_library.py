@@ -49,6 +49,8 @@ _PROTOTYPES: dict[str, tuple[Any, ...]] = {
     "hipMemcpyDtoH": (c_void_p, c_uint64, c_size_t),
     "hipStreamCreateWithFlags": (_HANDLE, c_uint),
     "hipStreamDestroy": (c_void_p,),
+    "hipStreamIsCapturing": (c_void_p, POINTER(c_int)),
+    "hipThreadExchangeStreamCaptureMode": (POINTER(c_int),),
     "hipEventCreate": (_HANDLE,),
     "hipEventRecord": (c_void_p, c_void_p),
     "hipEventSynchronize": (c_void_p,),
@@ -63,6 +65,8 @@ _HINTS = {
 }
 
 STREAM_NON_BLOCKING = 1
+CAPTURE_RELAXED = 2
+"""hipStreamCaptureMode: this thread may do what a graph does not record."""
 NO_DEVICE = (100, 101)
 """What hipInit returns on a machine without a device; which one depends on the version."""
 

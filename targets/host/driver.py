@@ -177,6 +177,10 @@ class HostDriver:
     def destroy_stream(self, stream: int, device: int = 0) -> None:
         """Do nothing."""
 
+    def is_capturing(self, stream: int = 0, device: int = 0) -> bool:
+        """Return False: nothing here records launches."""
+        return False
+
     def record_event(self, stream: int = 0, device: int = 0) -> int:
         """Note the time."""
         event = next(self._numbers)

@@ -60,6 +60,8 @@ _PROTOTYPES: dict[str, tuple[Any, ...]] = {
     "cuMemcpyDtoH_v2": (c_void_p, c_uint64, c_size_t),
     "cuStreamCreate": (_HANDLE, c_uint),
     "cuStreamDestroy_v2": (c_void_p,),
+    "cuStreamIsCapturing": (c_void_p, POINTER(c_int)),
+    "cuThreadExchangeStreamCaptureMode": (POINTER(c_int),),
     "cuEventCreate": (_HANDLE, c_uint),
     "cuEventRecord": (c_void_p, c_void_p),
     "cuEventSynchronize": (c_void_p,),
@@ -120,6 +122,8 @@ class LaunchAttribute(IntEnum):
 
 INVALID_VALUE, OUT_OF_RESOURCES = 1, 701
 STREAM_NON_BLOCKING = 1
+CAPTURE_RELAXED = 2
+"""CUstreamCaptureMode: this thread may do what a graph does not record."""
 EXTRA_END = 0
 PORTABLE_CLUSTER = 8
 """Blocks that a cluster may have on every chip that has clusters."""

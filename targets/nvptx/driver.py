@@ -36,6 +36,7 @@ from tiledsl.targets.nvptx.chips import (
     chip_of_capability,
 )
 from tiledsl.targets.nvptx.cuda_library import (
+    CAPTURE_RELAXED,
     EXTRA_END,
     INVALID_VALUE,
     OUT_OF_RESOURCES,
@@ -221,6 +222,17 @@ def _load_module(library: DriverLibrary, binary: bytes) -> tuple[int, str]:
     return module.value or 0, info.value.decode(errors="replace")
 
 
+@contextmanager
+def _uncaptured(library: DriverLibrary) -> Generator[None]:
+    """Let this thread load code while another, or itself, captures a graph, and not break it."""
+    mode = c_int(CAPTURE_RELAXED)
+    library.call("cuThreadExchangeStreamCaptureMode", byref(mode))
+    try:
+        yield
+    finally:
+        library.call("cuThreadExchangeStreamCaptureMode", byref(mode))
+
+
 class CudaDriver:
     """NVIDIA's devices; see `tiledsl.targets.driver.Driver`."""
 
@@ -275,7 +287,7 @@ class CudaDriver:
     ) -> CudaKernel:
         """Load a cubin, or PTX for the driver to translate; see the Protocol."""
         owner = self._device(device)
-        with owner.current():
+        with owner.current(), _uncaptured(self._library):
             module, log = _load_module(self._library, binary)
             handle = c_void_p()
             self._library.call("cuModuleGetFunction", byref(handle), module, entry.encode())
@@ -347,6 +359,15 @@ class CudaDriver:
         """Release a stream; its queued work still runs."""
         with self._device(device).current():
             self._library.call("cuStreamDestroy_v2", stream)
+
+    def is_capturing(self, stream: int = 0, device: int = 0) -> bool:
+        """Return whether a stream records a graph; the legacy default stream cannot."""
+        if stream == 0:
+            return False
+        status = c_int()
+        with self._device(device).current():
+            self._library.call("cuStreamIsCapturing", stream, byref(status))
+        return status.value != 0
 
     def record_event(self, stream: int = 0, device: int = 0) -> int:
         """Mark this point of a stream."""

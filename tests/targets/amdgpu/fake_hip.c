@@ -10,7 +10,8 @@ callback may run the kernel itself, on the very addresses it is given. */
 #include <string.h>
 
 enum { OK = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_INITIALIZED = 3, NO_DEVICE = 100,
-       INVALID_DEVICE = 101, INVALID_IMAGE = 200, INVALID_HANDLE = 400, NOT_FOUND = 500 };
+       INVALID_DEVICE = 101, INVALID_IMAGE = 200, INVALID_HANDLE = 400, NOT_FOUND = 500,
+       CAPTURE_UNSUPPORTED = 900 };
 
 typedef struct { int device; const char *image; } Module; /* HIP, too, keeps no copy it needs */
 typedef struct { Module *module; char name[64]; } Function;
@@ -83,8 +84,27 @@ int hipSetDevice(int device) {
 }
 int hipDeviceSynchronize(void) { ENTER(); return OK; }
 
+static int capturing;
+static __thread int capture_mode; /* global */
+void fake_capturing(int yes) { capturing = yes; }
+int hipStreamIsCapturing(Mark *stream, int *status) {
+  ENTER();
+  if (!stream) return INVALID_VALUE; /* stands for the refusal of the default stream */
+  *status = capturing;
+  return OK;
+}
+int hipThreadExchangeStreamCaptureMode(int *mode) {
+  ENTER();
+  int before = capture_mode;
+  capture_mode = *mode;
+  *mode = before;
+  return OK;
+}
+int fake_capture_mode(void) { return capture_mode; }
+
 int hipModuleLoadData(Module **module, const char *image) {
   ENTER();
+  if (capturing && capture_mode != 2) return CAPTURE_UNSUPPORTED;
   if (memcmp(image, "\x7f" "ELF", 4) || image[16] != 3) return INVALID_IMAGE; /* ET_DYN only */
   *module = malloc(sizeof **module);
   (*module)->device = current;

@@ -11,7 +11,8 @@ it through the fake_* functions. */
 
 enum { OK = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_INITIALIZED = 3, NO_DEVICE = 100,
        INVALID_DEVICE = 101, INVALID_IMAGE = 200, INVALID_CONTEXT = 201, INVALID_PTX = 218,
-       INVALID_HANDLE = 400, NOT_FOUND = 500 };
+       INVALID_HANDLE = 400, NOT_FOUND = 500,
+       CAPTURE_UNSUPPORTED = 900 };
 
 typedef struct { int device; } Context;
 typedef struct { Context *owner; char *image; } Module;
@@ -125,9 +126,28 @@ int cuCtxPopCurrent_v2(Context **context) {
 }
 int cuCtxSynchronize(void) { CURRENT(); return OK; }
 
+static int capturing;
+static __thread int capture_mode; /* global */
+void fake_capturing(int yes) { capturing = yes; }
+int cuStreamIsCapturing(Mark *stream, int *status) {
+  CURRENT();
+  if (!stream) return INVALID_VALUE; /* stands for the refusal of the default stream */
+  *status = capturing;
+  return OK;
+}
+int cuThreadExchangeStreamCaptureMode(int *mode) {
+  ENTER();
+  int before = capture_mode;
+  capture_mode = *mode;
+  *mode = before;
+  return OK;
+}
+int fake_capture_mode(void) { return capture_mode; }
+
 int cuModuleLoadDataEx(Module **module, const char *image, unsigned count, const int *options,
                        void **values) {
   CURRENT();
+  if (capturing && capture_mode != 2) return CAPTURE_UNSUPPORTED;
   char *info = 0, *errors = 0;
   for (unsigned i = 0; i < count; i++) {
     if (options[i] == 3) info = values[i];

@@ -250,6 +250,18 @@ def test_out_of_memory_is_a_kernel_error_with_a_hint(fake: Fake):
         fake.driver.allocate(1 << 40)
 
 
+def test_a_capture_is_told_and_not_broken_by_loading(fake: Fake):
+    stream = fake.driver.create_stream()
+    assert not fake.driver.is_capturing(stream)
+    fake.library.fake_capturing(1)
+    assert fake.driver.is_capturing(stream)
+    assert not fake.driver.is_capturing(0)
+    fake.driver.load(CUBIN, "k", 0)
+    assert fake.library.fake_capture_mode() == 0
+    fake.library.fake_capturing(0)
+    fake.driver.destroy_stream(stream)
+
+
 def test_events_measure_the_devices_own_time(fake: Fake):
     kernel = fake.driver.load(CUBIN, "k", 0)
     start = fake.driver.record_event()
