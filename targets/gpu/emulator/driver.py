@@ -66,12 +66,6 @@ class EmulatorDriver:
         self._handles = count(1)
         self._events: dict[int, float] = {}
 
-    def encode_tensor_map(self, tensor_map: Any, device: int = 0) -> bytes:
-        """Return the 128 bytes that describe a tensor to an emulated TMA unit."""
-        del device
-        maps: Any = import_module("tiledsl.targets.nvptx.emulator.tensor_maps")
-        return maps.encode(tensor_map)
-
     def devices(self) -> Sequence[DeviceInfo]:
         """Return the one device there is."""
         chips: Any = import_module(f"tiledsl.targets.{self._owner}.chips")

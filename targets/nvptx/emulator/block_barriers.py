@@ -2,8 +2,8 @@
 
 The aligned forms (`bar`, `barrier.aligned`) are executed by whole warps and gather them first; the
 others by whichever threads come. A group may come to several barriers at once, where their number
-is in a register. `.red` also reduces a predicate over all threads that arrive (and, or, popc), which
-each of them gets as it goes on.
+is in a register. `.red` also reduces a predicate over all threads that arrive (and, or, popc),
+which each of them gets as it goes on.
 """
 
 from __future__ import annotations
