@@ -65,6 +65,7 @@ def _barrier(parsed: Parsed, context: Context) -> End:
     following, at = context.following, context.instruction.index
 
     def end(machine: Machine) -> None:
+        machine.memory.waits.met()
         barriers = machine.memory.barriers
         phase = barriers.arrive(machine.active, WORKGROUP, ALL, at)
         wait = _Meeting(barriers, WORKGROUP, phase)

@@ -23,6 +23,10 @@ accesses of others, who may be waiting for it. EAGER: everything happens at issu
 `touched` files a finding for an instruction that names a register before the load that writes it is
 covered.
 
+On gfx9 the waves of a workgroup share one cache that takes their accesses in the order in which
+they come, so a barrier is enough to order them: what is under way then is read and stored there
+(`met`), although registers stay late. LLVM leaves out the wait, too.
+
 LDS is different: its effects happen at issue in both modes (the LDS unit serves a wave in order),
 and only the registers are late; that other waves may see them is a matter of time (`LdsClocks`).
 """
@@ -53,6 +57,8 @@ if TYPE_CHECKING:
 _PATIENCE = 20_000
 """Operations issued by anybody after which a store that nobody waits for is done."""
 _GFX10 = 0x1000
+_MOST = 63
+"""Operations of one queue that a counter of a wave can count; the next one waits for the oldest."""
 _SCALAR_BIT = 512
 """Bit of s0 in a set of registers."""
 
@@ -221,6 +227,9 @@ class Waits:
 
         for queue in dict.fromkeys(_QUEUES[event]):
             self._queues[queue].issue(waves, complete)
+        if len(self._operations) > _MOST:
+            for queue in ("vm", "vs", "ds"):
+                self.wait(queue, _MOST)
 
     def reach(self, address: NDArray[np.uint64], where: Units | None, width: int) -> Reach | None:
         """Return what an access may touch, where that matters (LAZY); see `Lanes` for `where`."""
@@ -261,6 +270,19 @@ class Waits:
         low, high = other.low[waves], other.high[waves]
         overlap = (one.low[waves] < high) & (low < one.high[waves])
         return overlap & operation.waiting & self._machine.active[waves]
+
+    def met(self) -> None:
+        """Let the current group meet at a barrier of its workgroup."""
+        if not self.shared_counter:
+            return
+        active = self._machine.active
+        for operation in self._operations:
+            if operation.reach is None or not active[operation.waves].any():
+                continue
+            if operation.event in (Event.STORE, Event.FLAT_STORE):
+                operation.act(operation.waiting & active[operation.waves], self._machine.waves)
+            else:
+                operation.take()
 
     # --- completion ------------------------------------------------------------------------------
 

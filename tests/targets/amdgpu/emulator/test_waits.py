@@ -166,20 +166,50 @@ def test_a_flat_load_waits_for_both_of_its_queues() -> None:
         assert bool(len(result.findings)) == late, wait
 
 
-def test_a_store_is_in_memory_only_when_it_is_waited_for() -> None:
+_MEETING = """
+    global_store_{0} v1, v0, s[6:7]
+    {1}
+    {2}
+    v_xor_b32_e32 v2, {3}, v1
+    global_load_{0} v3, v2, s[6:7]
+    {4}
+"""
+
+
+@pytest.mark.parametrize(
+    ("chip", "names"),
+    [("gfx1100", ("b32", "s_waitcnt_vscnt null, 0x0", "s_barrier", "s_waitcnt vmcnt(0)")),
+     ("gfx1201", ("b32", "s_wait_storecnt 0x0", "s_barrier_signal -1\ns_barrier_wait -1",
+                  "s_wait_loadcnt 0x0"))],
+)  # fmt: skip
+def test_a_store_is_in_memory_only_when_it_is_waited_for(
+    chip: str, names: tuple[str, str, str, str]
+) -> None:
     """Wave 1 reads what wave 0 stored: a barrier without the wait before it is not enough."""
+    width, wait, barrier, last = names
+    for line, there in ((wait, True), ("s_nop 0", False)):
+        text = _MEETING.format(width, line, barrier, "0x80", last)
+        _, result = _run(text, chip, threads=64)
+        read = result.vector(3)[0]
+        assert (read == 32 + np.arange(32)).all() == there, line
+
+
+@pytest.mark.parametrize("mode", list(Mode))
+def test_on_gfx9_a_barrier_orders_global_memory_without_a_wait(mode: Mode) -> None:
+    text = _MEETING.format("dword", "s_nop 0", "s_barrier", "0x100", "s_waitcnt vmcnt(0)")
+    _, result = _run(text, "gfx942", mode=mode, threads=128)
+    assert not len(result.findings)
+    assert (result.vector(3)[0] == 64 + np.arange(64)).all()
     text = """
-        global_store_dword v1, v0, s[6:7]
-        {wait}
+        global_load_dword v3, v1, s[4:5]
         s_barrier
         v_xor_b32_e32 v2, 0x100, v1
-        global_load_dword v3, v2, s[6:7]
+        global_store_dword v2, v9, s[4:5]
         s_waitcnt vmcnt(0)
     """
-    for wait, there in (("s_waitcnt vmcnt(0)", True), ("s_nop 0", False)):
-        _, result = _run(text.format(wait=wait), threads=128)
-        read = result.vector(3)[0]
-        assert (read == 64 + np.arange(64)).all() == there, wait
+    _, result = _run(text, "gfx942", mode=mode, threads=128)
+    assert not len(result.findings)
+    assert (result.vector(3)[1] == 64 + np.arange(64)).all()
 
 
 @pytest.mark.parametrize("mode", list(Mode))
@@ -215,7 +245,7 @@ def test_a_store_that_another_wave_waits_for_happens_at_last() -> None:
         global_store_dword v5, v6, s[6:7]
         s_branch meet
         spin:
-        global_load_dword v7, v5, s[6:7]
+        global_atomic_add v7, v5, v9, s[6:7] sc0
         s_waitcnt vmcnt(0)
         v_readfirstlane_b32 s9, v7
         s_cmp_eq_u32 s9, 1
@@ -225,6 +255,15 @@ def test_a_store_that_another_wave_waits_for_happens_at_last() -> None:
     """
     _, result = _run(text, threads=128)
     assert not len(result.findings)
+
+
+def test_a_counter_that_is_full_waits_for_the_oldest() -> None:
+    more = "global_load_dword v3, v1, s[4:5]\n" * 63
+    text = "global_load_dword v2, v1, s[4:5]\n{0}v_mov_b32_e32 v8, v2"
+    _, result = _run(text.format(more))
+    assert not len(result.findings)
+    _, result = _run(text.format(more.removesuffix("global_load_dword v3, v1, s[4:5]\n")))
+    assert result.kinds == [Kind.MISSING_WAIT]
 
 
 def test_an_unreadable_wait_is_refused() -> None:
