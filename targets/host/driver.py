@@ -29,7 +29,14 @@ from tiledsl.targets.host.pool import pool, thread_count
 
 _WORTH_SHARING = 50e-6
 """Seconds of work below which waking another thread costs more than it saves."""
+_PATIENCE = 5e-3
+"""Seconds that a launch may keep the main thread from acting on Ctrl-C; waiting for workers instead
+costs some 20 us."""
+_SOON = 20e-3
+"""Seconds after which a thread should ask whether to go on."""
 _CHUNKS_A_THREAD = 16
+_FIRST_CHUNK, _MOST_CHUNK = 16, 4096
+"""Programs that a thread claims at once: of unknown cost, and at most."""
 _NOWHERE = Resources(registers=0, spill_bytes=None, local_bytes=0, shared_bytes=0)
 
 
@@ -49,6 +56,14 @@ class _Scratch(threading.local):
 
 
 _scratch = _Scratch()
+
+
+_Job = ctypes.Array[ctypes.c_char]
+
+
+def _set(job: _Job, field: str, value: int) -> None:
+    """Write a field of 8 bytes, which no reader sees half written."""
+    ctypes.c_int64.from_buffer(job, Job.offset(field)).value = value
 
 
 class HostKernel:
@@ -76,33 +91,63 @@ class HostKernel:
         if not programs:
             return
         packed = ctypes.create_string_buffer(arguments, max(1, len(arguments)))
-        team = self._team(programs)
-        chunk = programs if team == 1 else -(-programs // (team * _CHUNKS_A_THREAD))
         back = callbacks()
-        fields = (0, programs, chunk, ctypes.addressof(packed), back.print, back.fail, nx, ny, nz)
+        fields = (0, programs, programs, ctypes.addressof(packed), back.print, back.fail, *grid)
         job = ctypes.create_string_buffer(Job.FORMAT.pack(*fields), Job.SIZE)
         start = time.perf_counter()
         try:
-            if team == 1:
-                self._function(job, _scratch.address(self._scratch_bytes))
-            else:
-                pool().run(lambda: self._share(job), team)
+            team = self._run(job, programs)
         finally:
             failure = back.failures.pop(ctypes.addressof(job), None) if back.failures else None
         if failure is not None:
             raise KernelError(failure)
         self._learn((time.perf_counter() - start) * team / programs)
 
-    def _share(self, job: ctypes.Array[ctypes.c_char]) -> None:
-        self._function(job, _scratch.address(self._scratch_bytes))
+    def _run(self, job: _Job, programs: int) -> int:
+        """Run all programs; returns how many threads it was shared out over.
 
-    def _team(self, programs: int) -> int:
-        """Return how many threads a launch is worth."""
-        most = min(thread_count(), programs)
-        expected = self._seconds_a_program
-        if expected is None or most == 1:
-            return most
-        return most if expected * programs > _WORTH_SHARING else 1
+        Python acts on Ctrl-C when the main thread is back from native code, so only what will soon
+        be done runs on this thread in one go.
+        """
+        known = self._seconds_a_program
+        if programs == 1 or (known is not None and known * programs <= _WORTH_SHARING):
+            self._share(job)
+            return 1
+        team = min(thread_count(), programs)
+        if team == 1:
+            self._run_in_slices(job, programs)
+            return 1
+        chunk = -(-programs // (team * _CHUNKS_A_THREAD))
+        _set(job, "chunk", min(chunk, self._soon()))
+        if known is not None and known * programs <= _PATIENCE * team:
+            pool().run(lambda: self._share(job), team)
+        else:
+            pool().run_apart(lambda: self._share(job), team, lambda: _set(job, "next", programs))
+        return team
+
+    def _run_in_slices(self, job: _Job, programs: int) -> None:
+        """Run all programs on this thread, coming back to Python now and then."""
+        first, count = 0, self._soon()
+        failures = callbacks().failures
+        while first < programs and ctypes.addressof(job) not in failures:
+            end = min(first + count, programs)
+            for field, value in (("next", first), ("end", end), ("chunk", count)):
+                _set(job, field, value)
+            start = time.perf_counter()
+            self._share(job)
+            if time.perf_counter() - start < _SOON / 2:
+                count *= 2
+            first = end
+
+    def _soon(self) -> int:
+        """Return how many programs one thread will soon have run, as far as is known."""
+        known = self._seconds_a_program
+        if known is None:
+            return _FIRST_CHUNK
+        return min(_MOST_CHUNK, max(1, int(_SOON / max(known, 1e-9))))
+
+    def _share(self, job: _Job) -> None:
+        self._function(job, _scratch.address(self._scratch_bytes))
 
     def _learn(self, seconds: float) -> None:
         """Take note of what a program cost; what disturbs a measurement makes it longer."""

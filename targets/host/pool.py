@@ -28,7 +28,12 @@ def thread_count() -> int:
 
 
 class _Task:
-    """One piece of work on offer."""
+    """One piece of work on offer.
+
+    Attributes:
+        claimed: Set when a worker has found nothing left to claim.
+        error: What a worker's share raised.
+    """
 
     def __init__(self, share: Share) -> None:
         self._share = share
@@ -36,6 +41,8 @@ class _Task:
         self._open = True
         self._inside = 0
         self._left = threading.Event()
+        self.claimed = threading.Event()
+        self.error: BaseException | None = None
 
     def join_in(self) -> None:
         """Do a share, unless the task has been closed."""
@@ -45,7 +52,10 @@ class _Task:
             self._inside += 1
         try:
             self._share()
+        except BaseException as error:  # raised where the work was asked for
+            self.error = error
         finally:
+            self.claimed.set()
             with self._lock:
                 self._inside -= 1
                 if not self._open and not self._inside:
@@ -77,14 +87,42 @@ class Pool:
 
     def run(self, share: Share, threads: int) -> None:
         """Do work on this thread and up to `threads` - 1 others; return when all of it is done."""
-        self._start(threads - 1)
-        task = _Task(share)
-        for _ in range(threads - 1):
-            self._offers.put(task)
+        task = self._offer(share, threads - 1)
         try:
             share()
         finally:
             task.close()
+        if task.error is not None:
+            raise task.error
+
+    def run_apart(self, share: Share, threads: int, stop: Callable[[], None]) -> None:
+        """Do work on other threads; return when all of it is done.
+
+        Python's own signals reach this thread meanwhile.
+
+        Args:
+            share: Does a share.
+            threads: How many threads.
+            stop: Leaves nothing to claim; called if this thread is interrupted.
+        """
+        task = self._offer(share, threads)
+        try:
+            task.claimed.wait()
+        except BaseException:
+            stop()
+            raise
+        finally:
+            task.close()
+        if task.error is not None:
+            raise task.error
+
+    def _offer(self, share: Share, threads: int) -> _Task:
+        """Offer work to that many workers."""
+        self._start(threads)
+        task = _Task(share)
+        for _ in range(threads):
+            self._offers.put(task)
+        return task
 
     def _start(self, wanted: int) -> None:
         if self._workers >= wanted:

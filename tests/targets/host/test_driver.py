@@ -1,10 +1,12 @@
 """Launching: grids, threads, memory, errors."""
 
-# Kernels are built by small lambdas, whose parameters nothing types.
+# Kernels are built by small lambdas, whose parameters nothing types, and traced.
 # pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false
+# pyright: reportMissingParameterType=false, reportUnknownParameterType=false
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -15,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import tiledsl
 from tiledsl.dialects import tile
 from tiledsl.dialects.diagnostics import CompilerBug, KernelError
 from tiledsl.targets.host.driver import HostDriver, driver
@@ -119,6 +122,54 @@ def test_a_worker_that_wakes_late_finds_the_task_closed() -> None:
         pool.run(lambda i=i: entered.append(i), 4)
         assert set(entered[-1:]) == {i}
     assert entered == sorted(entered)
+
+
+def test_work_done_apart_leaves_this_thread_and_ends_when_all_is_claimed() -> None:
+    pool, seen = Pool(), set[int]()
+    pool.run_apart(lambda: seen.add(threading.get_ident()), 3, lambda: None)
+    assert seen
+    assert threading.get_ident() not in seen
+
+
+def test_what_a_worker_raises_is_raised_where_the_work_was_asked_for() -> None:
+    def fail() -> None:
+        raise MemoryError
+
+    pool = Pool()
+    with pytest.raises(MemoryError):
+        pool.run_apart(fail, 2, lambda: None)
+    pool.run_apart(lambda: None, 2, lambda: None)
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+@pytest.mark.parametrize("launches", [0, 3])
+def test_ctrl_c_ends_a_long_launch(threads: int, launches: int) -> None:
+    program = Path(__file__).with_name("interrupted.py")
+    environment = {**os.environ, "TILEDSL_NUM_THREADS": str(threads)}
+    done = subprocess.run(
+        [sys.executable, program, str(launches)],
+        capture_output=True, text=True, timeout=60, check=False, env=environment,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout.strip()) == (0, "True 10 True"), done.stderr
+
+
+@pytest.mark.parametrize("threads", ["1", "3"])
+def test_a_failed_assertion_ends_a_launch_of_any_form(
+    threads: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TILEDSL_NUM_THREADS", threads)
+
+    @tiledsl.jit(debug=True)
+    def kernel(x, wrong):
+        tiledsl.atomic_add(x, 1)
+        tiledsl.device_assert(tiledsl.program_id(0) != wrong, "wrong")
+
+    for _ in range(2):  # of unknown cost, and of known
+        x = np.zeros(1, np.int32)
+        with pytest.raises(KernelError, match="wrong"):
+            kernel[1 << 24](x, 5)
+        assert x[0] < 1 << 20
+        kernel[100](x, -1)
 
 
 def test_launches_work_after_a_fork() -> None:
