@@ -262,8 +262,8 @@ def _unbound(error: NameError) -> KernelError:
         for site in reversed(sites):
             reason = getattr(site, "reasons", {}).get(name)
             if reason is not None:
-                hint = f"give `{name}` a value of that type before"
-                return KernelError(reason, hint=_RETURN_HINT if name == RETURN else hint)
+                hint = _RETURN_HINT if name == RETURN else reason.hint
+                return KernelError(reason.words, hint=hint)
     if isinstance(error, UnboundLocalError) or "free variable" in str(error):
         return KernelError(f"expected `{name}` to have a value here, found none")
     return KernelError(f"expected a defined name, found `{name}`")

@@ -225,7 +225,7 @@ def test_variables_set_in_one_branch_only() -> None:
         "    |\n"
         "  5 |     tile.store(x, y)\n"
         "    |                   ^\n"
-        "  hint: give `y` a value of that type before"
+        "  hint: give `y` a value before the branch, as y = 0"
     )
 
 
@@ -245,7 +245,7 @@ def test_variables_of_two_types_after_a_branch() -> None:
         "    |\n"
         "  6 |     tile.store(x, y)\n"
         "    |                   ^\n"
-        "  hint: give `y` a value of that type before"
+        "  hint: give `y` one type and shape on both sides"
     )
 
 
@@ -264,8 +264,39 @@ def test_variables_set_only_in_a_loop() -> None:
         "    |\n"
         "  5 |     tile.store(x, y)\n"
         "    |                   ^\n"
-        "  hint: give `y` a value of that type before"
+        "  hint: give `y` a value before the loop, as y = 0"
     )
+
+
+@pytest.mark.parametrize(
+    ("value", "hint"),
+    [
+        ("tile.arange(0, 4) * 0.5", "y = tile.zeros((4,), tile.float32)"),
+        ("n.to(tile.int64)", "y = tile.zeros((), tile.int64)"),
+        ("n > 0", "y = False"),
+        ("tile.arange(0, 4) > 0", "y = tile.zeros((4,), tile.int1)"),
+        ("n * 0.5", "y = 0.0"),
+    ],
+)
+def test_the_hint_gives_a_value_of_the_right_type(value: str, hint: str) -> None:
+    kernel = """
+        def kernel(x, n):
+            {}
+            for i in range(n):
+                y = {}
+            tile.store(x + tile.arange(0, 4), y)
+    """
+    assert failure(kernel.format("pass", value)).endswith(
+        f"\n  hint: give `y` a value before the loop, as {hint}"
+    )
+    traced(kernel.format(hint, value), {"x": "*fp64", "n": "i32"})
+
+
+def test_a_pointer_has_no_zero_to_begin_with() -> None:
+    message = failure(
+        "def kernel(x, n):\n    for i in range(n):\n        y = x\n    tile.store(y, 1)"
+    )
+    assert message.endswith("give `y` a value before the loop: pointer<float32> scalar")
 
 
 def test_variables_read_in_a_loop_before_they_are_set() -> None:
@@ -283,7 +314,7 @@ def test_variables_read_in_a_loop_before_they_are_set() -> None:
         "    |\n"
         "  5 |             tile.store(x, last)\n"
         "    |                           ^^^^\n"
-        "  hint: give `last` a value of that type before"
+        "  hint: give `last` a value before the loop, of the type that it gets there"
     )
 
 

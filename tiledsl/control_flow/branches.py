@@ -15,7 +15,14 @@ from typing import Any
 from mlir import ir
 
 from tiledsl.control_flow.desugar import RETURN
-from tiledsl.control_flow.leaves import blank, common_type, leaf_text, materialize
+from tiledsl.control_flow.leaves import (
+    Missing,
+    begin_hint,
+    blank,
+    common_type,
+    leaf_text,
+    materialize,
+)
 from tiledsl.control_flow.trees import (
     UNSET,
     Path,
@@ -186,7 +193,7 @@ class Branch:
         read: Sequence[str],
         env: Mapping[str, Any],
     ) -> None:
-        self.reasons: dict[str, str] = {}
+        self.reasons: dict[str, Missing] = {}
         self.run_time = isinstance(test, Value)
         if isinstance(test, Value):
             self._condition = condition_of(test)
@@ -232,7 +239,7 @@ class Branch:
                 bindings[name] = merge.plan(a, b, (first, second), (name,))
             except _Disagreement as found:
                 bindings[name] = lambda: UNSET
-                self.reasons[name] = _reason(found)
+                self.reasons[name] = Missing(_reason(found), _hint(found))
         containers = self._merge_containers(merge, first, second)
         merge.build()
         for container, plans in containers:
@@ -264,6 +271,17 @@ class Branch:
                 raise KernelError(_reason(found)) from None
             made.append((container, plans))
         return made
+
+
+def _hint(found: _Disagreement) -> str:
+    """Return what the author can do about it."""
+    name = "".join(found.path)
+    if found.path[0] == RETURN:
+        return "let every path return a value of one type, or none return a value"
+    if found.first is UNSET or found.second is UNSET:
+        value = found.second if found.first is UNSET else found.first
+        return begin_hint(name, value, "the branch")
+    return f"give `{name}` one type and shape on both sides"
 
 
 def _reason(found: _Disagreement) -> str:

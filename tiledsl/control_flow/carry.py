@@ -23,6 +23,8 @@ from mlir import ir
 
 from tiledsl.control_flow.desugar import RETURN
 from tiledsl.control_flow.leaves import (
+    Missing,
+    begin_hint,
     common_type,
     fits,
     is_weak_integer,
@@ -135,7 +137,7 @@ class Carry:
         self._learned = learned
         self.again = False
         self.leaves: list[Leaf] = []
-        self.reasons: dict[str, str] = {}
+        self.reasons: dict[str, Missing] = {}
         self._by_value: dict[int, Leaf] = {}
         self._begin = State({}, [])
         self._plans: dict[str, Plan] = {}
@@ -172,9 +174,10 @@ class Carry:
         if first:
             for name, value in bindings.items():
                 if value is UNSET:
-                    self.reasons[name] = (
+                    self.reasons[name] = Missing(
                         f"expected `{name}` to have a value: it has none before the run-time "
-                        "loop that sets it"
+                        "loop that sets it",
+                        f"give `{name}` a value before the loop, of the type that it gets there",
                     )
         return bindings
 
@@ -244,9 +247,10 @@ class Carry:
                 if name == RETURN and now is not UNSET:
                     self._learned.result = now
                     self.again = True
-                self.reasons[name] = (
+                self.reasons[name] = Missing(
                     f"expected `{name}` to have a value: it is set only inside a run-time loop, "
-                    "which may make no trip"
+                    "which may make no trip",
+                    begin_hint(name, now, "the loop"),
                 )
                 self._plans[name] = lambda: UNSET
                 continue
@@ -329,9 +333,10 @@ class Carry:
                 f"{before} before it and {after} after a trip",
                 hint=_start_hint(found),
             )
-        self.reasons[name] = (
+        self.reasons[name] = Missing(
             f"expected `{''.join(found.path)}` to have one type after a run-time loop, found "
-            f"{before} before it and {after} after a trip"
+            f"{before} before it and {after} after a trip",
+            begin_hint("".join(found.path), found.after, "the loop"),
         )
         return lambda: UNSET
 

@@ -7,7 +7,7 @@ it meets none.
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from mlir import ir
@@ -15,7 +15,16 @@ from mlir import ir
 from tiledsl.control_flow.trees import UNSET, children, is_leaf, rebuild
 from tiledsl.dialects.diagnostics import KernelError
 from tiledsl.dialects.tile import BitcastOp
-from tiledsl.dtypes import DType, as_dtype, bool_, default_dtype, float32, int64, promote_weak
+from tiledsl.dtypes import (
+    DType,
+    as_dtype,
+    bool_,
+    default_dtype,
+    float32,
+    int32,
+    int64,
+    promote_weak,
+)
 from tiledsl.language.builder import Region, current
 from tiledsl.language.operands import weak_meets
 from tiledsl.language.types import constant_attribute, tile_of, to_ir
@@ -124,6 +133,38 @@ def _zero(type_: TileType, region: Region) -> Value:
         location = builder.location()
         handle = BitcastOp.build(handle, results=[pointers], loc=location, ip=region.ip).result
     return Value(handle, type_.dtype, type_.shape, region)
+
+
+class Missing(NamedTuple):
+    """Why a variable has no value, and what the author can do about it."""
+
+    words: str
+    hint: str
+
+
+def begin_hint(name: str, value: object, where: str) -> str:
+    """Return how to give a variable a value before it gets one like `value`.
+
+    Args:
+        name: The variable.
+        value: What it would hold then.
+        where: Before what, as "the loop".
+    """
+    text = _zero_text(value)
+    if text is None:
+        return f"give `{name}` a value before {where}: {leaf_text(value)}"
+    return f"give `{name}` a value before {where}, as {name} = {text}"
+
+
+def _zero_text(value: object) -> str | None:
+    """Return an expression for a zero of the type of `value`, None of a pointer or container."""
+    if not is_leaf(value) or own_type(value).dtype.is_ptr():
+        return None
+    dtype, shape = own_type(value).dtype, own_type(value).shape
+    plain = {bool_: "False", int32: "0", float32: "0.0"}.get(dtype)
+    if not shape and plain is not None:
+        return plain
+    return f"tile.zeros({shape}, tile.{'int1' if dtype.is_bool() else dtype})"
 
 
 def leaf_text(value: object) -> str:

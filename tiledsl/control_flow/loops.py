@@ -18,7 +18,7 @@ from typing import Any, cast
 from tiledsl.control_flow.branches import condition_of
 from tiledsl.control_flow.carry import Carry, Learned
 from tiledsl.control_flow.desugar import RETURN
-from tiledsl.control_flow.leaves import blank
+from tiledsl.control_flow.leaves import Missing, blank
 from tiledsl.control_flow.loop_ops import make_for, make_while
 from tiledsl.control_flow.trees import UNSET, Scope
 from tiledsl.dialects.diagnostics import KernelError
@@ -63,7 +63,7 @@ class Loop:
         self._carry: Carry | None = None
 
     @property
-    def reasons(self) -> dict[str, str]:
+    def reasons(self) -> dict[str, Missing]:
         """Why a variable has no value."""
         return {} if self._carry is None else self._carry.reasons
 
