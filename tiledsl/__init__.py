@@ -46,11 +46,15 @@ from tiledsl.dtypes import (
     uint64,
 )
 
-# `compile`, `device`, `emulate` and `jit` name a module and the function in it; the modules must be
-# imported before, for importing one later would put it in the function's place.
+# `autotune`, `compile`, `device`, `emulate`, `heuristics` and `jit` name a module and the function
+# in it; the modules must be imported before, for importing one later would put it in the function's
+# place.
 from tiledsl.jit import JITFunction, compile, jit  # isort: skip
 from tiledsl.device import device  # isort: skip
 from tiledsl.emulate import emulate  # isort: skip
+from tiledsl.autotune import autotune  # isort: skip
+from tiledsl.heuristics import heuristics  # isort: skip
+from tiledsl.config import Config
 from tiledsl.sizes import cdiv, next_power_of_2
 
 if TYPE_CHECKING:
@@ -293,6 +297,7 @@ def __dir__() -> list[str]:
 
 __all__ = [
     "CompilerBug",
+    "Config",
     "DType",
     "JITFunction",
     "KernelError",
@@ -314,6 +319,7 @@ __all__ = [
     "atomic_or",
     "atomic_xchg",
     "atomic_xor",
+    "autotune",
     "bfloat16",
     "bool_",
     "broadcast",
@@ -357,6 +363,7 @@ __all__ = [
     "fmin",
     "full",
     "full_like",
+    "heuristics",
     "histogram",
     "int1",
     "int8",

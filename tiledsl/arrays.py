@@ -267,8 +267,13 @@ def _span(address: int, shape: Sequence[int], byte_strides: Sequence[int], size:
     return range(low, address + sum(step for step in steps if step > 0) + size)
 
 
+def _dense(shape: Sequence[int], size: int) -> list[int]:
+    """Return the strides in bytes of an array without gaps, rows first."""
+    return [size * math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
+
+
 def host_memory(value: object) -> HostMemory:
-    """Return the bytes that a host array spans, for copying it to a device and back."""
+    """Return the bytes that an array spans, on the host or where it lives."""
     array: Any = value
     if isinstance(value, np.ndarray):
         span = _span(array.ctypes.data, array.shape, array.strides, array.itemsize)
@@ -278,15 +283,17 @@ def host_memory(value: object) -> HostMemory:
         strides = [stride * size for stride in array.stride()]
         span = _span(array.data_ptr(), tuple(array.shape), strides, size)
         return HostMemory(span.start, span.stop, True)
+    if _readers.get(type(value)) is _read_cuda_interface:
+        on_cuda = cuda_interface(value)
+        size = on_cuda.dtype.itemsize
+        steps = on_cuda.strides or _dense(on_cuda.shape, size)
+        span = _span(on_cuda.address, on_cuda.shape, steps, size)
+        return HostMemory(span.start, span.stop, not on_cuda.read_only)
     shared = dlpack(value)
     tensor = shared.tensor
     size = tensor.bits // 8
     shape = [tensor.shape[i] for i in range(tensor.ndim)]
-    strides: list[int] = []
-    dense = size
-    for n in reversed(shape):
-        strides.insert(0, dense)
-        dense *= n
+    strides = _dense(shape, size)
     if tensor.strides:
         strides = [tensor.strides[i] * size for i in range(tensor.ndim)]
     span = _span((tensor.data or 0) + tensor.byte_offset, shape, strides, size)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import ctypes
 import operator
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -105,11 +105,16 @@ def _not_shared(value: object, expected: str, found: str) -> KernelError:
 
 
 class OnCuda(NamedTuple):
-    """Memory that an object shares by the CUDA array interface."""
+    """Memory that an object shares by the CUDA array interface.
+
+    `strides` are in bytes; None of a dense array.
+    """
 
     dtype: np.dtype[Any]
     address: int
     read_only: bool
+    shape: Sequence[int]
+    strides: Sequence[int] | None
 
 
 def cuda_interface(value: Any) -> OnCuda:
@@ -133,7 +138,10 @@ def cuda_interface(value: Any) -> OnCuda:
         raise _malformed(value, "`typestr`, one of NumPy's, in", known) from None
     if known.get("mask") is not None:
         raise _malformed(value, "no `mask`, which kernels do not look at, in", known)
-    return OnCuda(dtype, address, bool(read_only))
+    shape = known.get("shape")
+    if not isinstance(shape, tuple):
+        raise _malformed(value, "`shape`, a tuple, in", known)
+    return OnCuda(dtype, address, bool(read_only), shape, known.get("strides"))
 
 
 def _malformed(value: object, expected: str, found: object) -> KernelError:

@@ -73,17 +73,7 @@ class JITFunction:
 
     def __reduce__(self) -> str:
         """Pickle by name, as Python does functions: another process compiles for itself."""
-        path = self.fn.__qualname__
-        found: object = sys.modules.get(self.__module__)
-        for name in path.split("."):
-            found = getattr(found, name, None)
-        if found is not self:
-            raise KernelError(
-                f"kernel `{self.name}`: expected to find it as `{path}` in module "
-                f"{self.__module__} in order to pickle it, found {describe(found)}",
-                hint="define it at the top of a module, under its own name",
-            )
-        return path
+        return pickled_name(self, self.fn.__qualname__)
 
     def __copy__(self) -> JITFunction:
         """Return the kernel itself, as copying a function does."""
@@ -327,7 +317,7 @@ class JITFunction:
             )
             if key not in self._compiled:
                 self._compiled[key] = compile_kernel(
-                    self.name, self._trace, request, self._disk_key(request)
+                    self.name, self._trace, request, self.disk_key(request)
                 )
             return self._compiled[key]
 
@@ -336,7 +326,7 @@ class JITFunction:
 
         return trace(self.fn, request.signature, request.constexprs, request.options)
 
-    def _disk_key(self, request: Request) -> str | None:
+    def disk_key(self, request: Request) -> str | None:
         """Return the entry's name on disk, or None where something captured has no description."""
         if self._reach is None:
             self._reach = reach(self.fn)
@@ -355,6 +345,24 @@ class JITFunction:
 
 def _nothing(**_: object) -> None:
     """Stand for no function: constexprs are hashed as its bound arguments."""
+
+
+def pickled_name(kernel: Any, path: str) -> str:
+    """Return the name in its module by which a kernel is pickled, or what stands around one.
+
+    Raises:
+        KernelError: It is not found by that name.
+    """
+    found: object = sys.modules.get(kernel.__module__)
+    for name in path.split("."):
+        found = getattr(found, name, None)
+    if found is not kernel:
+        raise KernelError(
+            f"kernel `{kernel.name}`: expected to find it as `{path}` in module "
+            f"{kernel.__module__} in order to pickle it, found {describe(found)}",
+            hint="define it at the top of a module, under its own name",
+        )
+    return path
 
 
 def describe(value: object) -> str:
@@ -428,6 +436,11 @@ def compile(
         KernelError: A parameter is missing or unknown, the target is unknown, or the kernel is
             wrong.
     """
+    if not isinstance(kernel, JITFunction):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise KernelError(
+            f"compile: expected a kernel, found {describe(kernel)}",
+            hint="a tuned kernel's own is its `.fn`",
+        )
     if target not in known_targets() and target != "cpu":
         raise KernelError(f"expected a target among {', '.join(known_targets())}, found {target!r}")
     types = parse_signature(signature)

@@ -43,6 +43,11 @@ def _driver(vendor: str) -> Driver:
     return target(_TARGETS[vendor]).driver()
 
 
+def driver_of(place: str) -> Driver:
+    """Return the driver of the device at `place`."""
+    return _driver(split_place(place)[0])
+
+
 def split_place(place: str) -> tuple[str, int]:
     """Return the vendor ("host", "cuda", "hip" or the whole "emulate:sm_80") and the ordinal."""
     vendor, _, index = place.partition(":")

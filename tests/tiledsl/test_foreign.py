@@ -82,12 +82,16 @@ class OnCuda:
 
 
 def test_the_cuda_interface_is_read() -> None:
-    found = cuda_interface(OnCuda({"typestr": "<f4", "data": (np.int64(4096), False)}))
-    assert found == (np.dtype(np.float32), 4096, False)
-    assert cuda_interface(OnCuda({"typestr": "<f4", "data": (None, True)})) == (
+    found = cuda_interface(
+        OnCuda({"shape": (3,), "typestr": "<f4", "data": (np.int64(4096), False)})
+    )
+    assert found == (np.dtype(np.float32), 4096, False, (3,), None)
+    assert cuda_interface(OnCuda({"shape": (3,), "typestr": "<f4", "data": (None, True)})) == (
         np.dtype(np.float32),
         0,
         True,
+        (3,),
+        None,
     )
 
 
@@ -96,12 +100,16 @@ def test_the_cuda_interface_is_read() -> None:
     [
         (None, "a dictionary as"),
         ({"typestr": "<f4"}, "`data`, an address and a flag, in"),
-        ({"typestr": "<f4", "data": 4096}, "`data`, an address and a flag, in"),
-        ({"typestr": "<f4", "data": ("x", False)}, "`data`, an address and a flag, in"),
+        ({"shape": (3,), "typestr": "<f4", "data": 4096}, "`data`, an address and a flag, in"),
+        (
+            {"shape": (3,), "typestr": "<f4", "data": ("x", False)},
+            "`data`, an address and a flag, in",
+        ),
         ({"data": (64, False)}, "`typestr`, one of NumPy's, in"),
         ({"typestr": "?!", "data": (64, False)}, "`typestr`, one of NumPy's, in"),
+        ({"typestr": "<f4", "data": (64, False)}, "`shape`, a tuple, in"),
         (
-            {"typestr": "<f4", "data": (64, False), "mask": object},
+            {"shape": (3,), "typestr": "<f4", "data": (64, False), "mask": object},
             "no `mask`, which kernels do not look at, in",
         ),
     ],

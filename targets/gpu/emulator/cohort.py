@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tiledsl.targets.driver import Grid
+from tiledsl.targets.gpu.emulator.clocks import Clocks
 from tiledsl.targets.gpu.emulator.counters import Counters
 from tiledsl.targets.gpu.emulator.findings import Finding, Findings, Kind
 from tiledsl.targets.gpu.emulator.memory import GlobalMemory
@@ -51,6 +52,8 @@ class Cohort:
         findings: Where faults go.
         counters: Where costs go; None where nobody asked for a report.
         mode: When asynchronous operations take effect.
+        atomic: Whether the kernel has atomics on global memory, which may order its blocks.
+        clocks: The warps' clocks, once the machine has made them.
     """
 
     grid: Grid
@@ -63,15 +66,23 @@ class Cohort:
     findings: Findings
     counters: Counters | None = None
     mode: Mode = Mode.EAGER
+    atomic: bool = False
+    clocks: Clocks | None = None
     block_of: Lanes = field(init=False)
     """Block in the cohort of each flat thread."""
     warp_of: Lanes = field(init=False)
     """Flat warp of each flat thread."""
+    launch_warp: NDArray[np.uint32] = field(init=False)
+    """Number in the launch of each flat warp."""
 
     def __post_init__(self) -> None:
         every = np.arange(self.blocks * self.threads)
         self.block_of = every // self.threads
         self.warp_of = self.block_of * self.warps + every % self.threads // self.warp_size
+        x, y, _ = self.grid
+        block = self.programs @ np.array([1, x, x * y])
+        warps = block[:, None] * self.warps + np.arange(self.warps)
+        self.launch_warp = warps.ravel().astype(np.uint32)
 
     @property
     def blocks(self) -> int:
@@ -103,6 +114,10 @@ class Access:
         self.instruction = instruction
         self.lanes = lanes
         """The flat thread of each element of the arrays that go with this access."""
+
+    def only(self, good: Mask) -> Access:
+        """Return this access without the lanes that are not in a mask."""
+        return Access(self.cohort, self.instruction, self.lanes[good])
 
     def report(self, kind: Kind, bad: Mask, message: Callable[[int], str]) -> None:
         """File a finding for the lanes in `bad`; `message` is called with the first's position."""

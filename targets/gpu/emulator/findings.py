@@ -23,7 +23,7 @@ class Kind(Enum):
 
     OUT_OF_BOUNDS = "out-of-bounds access"
     UNINITIALIZED = "read of memory that nothing wrote"
-    RACE = "data race on shared memory"
+    RACE = "data race"
     MISSING_WAIT = "missing wait"
     MISALIGNED = "misaligned access"
     DEADLOCK = "deadlock"

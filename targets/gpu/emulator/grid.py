@@ -55,6 +55,8 @@ def run(program: Program, launch: Launch, findings: Findings) -> Counters | None
         CompilerBug: The emulator failed, here or in a child.
     """
     cohorts = _cut(program, launch)
+    warps = -(-launch.threads // program.warp_size)
+    launch.memory.races.begin(int(np.prod(launch.grid)) * warps)
     start = time.perf_counter()
     total = _add(None, _run_cohort(program, launch, cohorts[0]), findings)
     rest = (time.perf_counter() - start) * (len(cohorts) - 1)
@@ -99,6 +101,7 @@ def _run_cohort(program: Program, launch: Launch, blocks: NDArray[np.int64]) -> 
         launch.memory,
         findings,
         mode=launch.mode,
+        atomic=program.atomic,
     )
     if launch.counting:
         cohort.counters = Counters(len(program.instructions), program.rules, cohort.warp_of)

@@ -1,11 +1,8 @@
 """The device's memory: allocations at real addresses of this process, every access checked.
 
-An emulated address *is* an address here, so pointers keep their alignment, arrays that overlap
-overlap, and a child process that was forked sees and changes the same bytes: an allocation is an
-anonymous shared mapping of its own. All addresses are looked at through one view of the whole
-address space, but only where an allocation lies: each access is checked first, so a wrong address
-is a finding and never a crash. Around an allocation lie `_GUARD` bytes that are nobody's, so that
-what misses one does not hit the next.
+An emulated address *is* an address here, so pointers keep their alignment, and arrays that overlap
+overlap. All addresses are looked at through one view of the whole address space, but only where an
+allocation lies: each access is checked first, so a wrong address is a finding and never a crash.
 
 Contract of `load`, `store` and `update`: `address` holds one byte address a lane, (n,) uint64; an
 element is 1, 2, 4 or 8 bytes and its values are of the unsigned type of that size; with `count`
@@ -17,18 +14,16 @@ nothing. Where two lanes write one element, the higher lane wins.
 
 from __future__ import annotations
 
-import ctypes
-import mmap
-from bisect import bisect_right
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tiledsl.targets.gpu.emulator.allocations import BASE, SPACE, Allocation, Allocations, Named
 from tiledsl.targets.gpu.emulator.findings import Kind
-from tiledsl.targets.gpu.emulator.words import UNSIGNED, Words, natural_alignment
+from tiledsl.targets.gpu.emulator.global_races import report_race
+from tiledsl.targets.gpu.emulator.words import UNSIGNED, natural_alignment
 
 if TYPE_CHECKING:
     from tiledsl.targets.gpu.emulator.cohort import Access, Mask
@@ -37,165 +32,9 @@ __all__ = ["UNSIGNED", "Addresses", "Allocation", "GlobalMemory", "Named"]
 
 Addresses = NDArray[np.uint64]
 
-_BASE = 1 << 16
-"""The first address looked at: NumPy takes no view at address 0, and Linux maps nothing so low."""
-_SPACE = 1 << 47
-"""Bytes of user address space on x86-64 and arm64 Linux."""
-_GUARD = 1 << 16
 
-
-@dataclass(frozen=True)
-class Named:
-    """An array that findings can name.
-
-    Attributes:
-        name: The kernel's parameter, or what else holds it.
-        low: Its first byte's address.
-        high: One past its last byte.
-        item_bytes: Bytes an element.
-    """
-
-    name: str
-    low: int
-    high: int
-    item_bytes: int
-
-
-@dataclass
-class Allocation:
-    """Some bytes of memory.
-
-    Attributes:
-        low: The first byte's address.
-        size: Bytes.
-        mapping: What keeps them.
-        written: One flag a byte: whether anything wrote it; None where all of it counts as written.
-    """
-
-    low: int
-    size: int
-    mapping: Any
-    written: NDArray[np.bool_] | None = None
-
-    @property
-    def high(self) -> int:
-        """One past the last byte."""
-        return self.low + self.size
-
-
-def _map(size: int) -> tuple[Any, int]:
-    """Return new bytes, shared with child processes, and their address."""
-    mapping = mmap.mmap(-1, max(size, 1))
-    return mapping, ctypes.addressof(ctypes.c_char.from_buffer(mapping))
-
-
-class GlobalMemory:
+class GlobalMemory(Allocations):
     """Allocations, and checked access to them."""
-
-    def __init__(self) -> None:
-        self._allocations: list[Allocation] = []
-        self._lows: list[int] = []
-        self._bounds: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
-        self._named: list[Named] = []
-        space: Any = (ctypes.c_uint8 * (_SPACE - _BASE)).from_address(_BASE)
-        self._words = Words(np.frombuffer(space, np.uint8))
-        self._spare, self._spare_address = _map(mmap.PAGESIZE)
-        """What lanes touch whose own address they may not."""
-
-    # --- allocations -----------------------------------------------------------------------------
-
-    def allocate(self, size: int, *, written: bool = False) -> int:
-        """Return the address of `size` new bytes, aligned to a page and all zero.
-
-        Args:
-            size: Bytes; the ones around them are not accessible.
-            written: Whether reading them before a write is right (constants, for one).
-        """
-        mapping, start = _map(size + 2 * _GUARD)
-        low = start + _GUARD
-        flags = None if written else np.frombuffer(mmap.mmap(-1, max(size, 1)), np.bool_)
-        position = bisect_right(self._lows, low)
-        self._allocations.insert(position, Allocation(low, size, mapping, flags))
-        self._lows.insert(position, low)
-        self._bounds = None
-        return low
-
-    def free(self, address: int) -> None:
-        """Release the allocation at an address; a KeyError where none begins there."""
-        position = bisect_right(self._lows, address) - 1
-        if position < 0 or self._lows[position] != address:
-            raise KeyError(address)
-        del self._allocations[position], self._lows[position]
-        self._bounds = None
-
-    def mark_written(self, address: int, size: int) -> None:
-        """Count bytes as written: something other than a kernel filled them."""
-        allocation = self.find(address)
-        if allocation is None or allocation.written is None:
-            return
-        if size >= allocation.size:
-            allocation.written = None
-        else:
-            start = address - allocation.low
-            allocation.written[start : start + size] = True
-
-    def mark_unwritten(self, address: int, size: int) -> None:
-        """Count bytes as never written, whatever they hold."""
-        allocation = self.find(address)
-        if allocation is None or size == 0:
-            return
-        if allocation.written is None:
-            flags = mmap.mmap(-1, allocation.size)
-            allocation.written = np.frombuffer(flags, np.bool_)
-            allocation.written[:] = True
-        start = address - allocation.low
-        allocation.written[start : start + size] = False
-
-    def find(self, address: int) -> Allocation | None:
-        """Return the allocation that holds a byte."""
-        position = bisect_right(self._lows, address) - 1
-        if position < 0 or address >= self._allocations[position].high:
-            return None
-        return self._allocations[position]
-
-    def bytes_at(self, address: int, size: int) -> NDArray[np.uint8]:
-        """Return a view of bytes that the caller knows to be allocated."""
-        return self._words.bytes[address - _BASE : address - _BASE + size]
-
-    def snapshot(self) -> list[tuple[int, bytes, bytes | None]]:
-        """Return a copy of everything, for `restore` and for comparing: address, bytes, flags."""
-        return [
-            (
-                one.low,
-                self.bytes_at(one.low, one.size).tobytes(),
-                None if one.written is None else one.written.tobytes(),
-            )
-            for one in self._allocations
-        ]
-
-    def restore(self, snapshot: Sequence[tuple[int, bytes, bytes | None]]) -> None:
-        """Put back what a snapshot holds; what was allocated since stays as it is."""
-        for low, content, flags in snapshot:
-            allocation = self.find(low)
-            self.bytes_at(low, len(content))[:] = np.frombuffer(content, np.uint8)
-            if allocation is not None and allocation.written is not None and flags is not None:
-                allocation.written[:] = np.frombuffer(flags, np.bool_)
-
-    def name(self, named: Sequence[Named]) -> None:
-        """Say what the arrays of the coming launch are called."""
-        self._named = sorted(named, key=lambda one: one.low)
-
-    def describe(self, address: int) -> str:
-        """Say which array an address belongs to or is next to, and which element it is."""
-        if not self._named:
-            return f"address {address:#x}"
-        near = min(self._named, key=lambda one: max(one.low - address, address - one.high + 1, 0))
-        index, rest = divmod(address - near.low, near.item_bytes)
-        count = (near.high - near.low) // near.item_bytes
-        inner = f" (byte {rest})" if rest else ""
-        return f"argument `{near.name}`, element {index}{inner} of {count}"
-
-    # --- access ----------------------------------------------------------------------------------
 
     def load(
         self,
@@ -216,6 +55,8 @@ class GlobalMemory:
             return np.zeros((0, count) if count > 1 else 0, UNSIGNED[size])
         position, bad = self._checked(access, address, size * count, align, "read", partly)
         values = self._words.gather(position, size, count)
+        if not partly:
+            self._find_read_races(access, position, bad, size * count)
         if bad is not None:
             values[bad] = 0
         return values
@@ -234,8 +75,77 @@ class GlobalMemory:
             return
         position, bad = self._checked(access, address, size * count, align, "write")
         if bad is not None:
+            access = access.only(~bad)
             position, values = position[~bad], values[~bad]
+            if not len(position):
+                return
+        self._find_write_races(access, position, values, size, count)
         self._words.scatter(position, values, size, count)
+        self._find_lost(access, position, values, size, count)
+
+    # --- races -----------------------------------------------------------------------------------
+
+    def _find_read_races(
+        self, access: Access, position: NDArray[np.int64], bad: Mask | None, width: int
+    ) -> None:
+        if bad is not None:
+            access = access.only(~bad)
+            position = position[~bad]
+        owner = self._owner(position, width)
+        if owner is None:
+            return
+        offset = position + (BASE - owner.low)
+        race = self.races.read(access, owner.low, owner.size, offset, width)
+        if race is not None:
+            report_race(access, race, "read", "write", self._element(position))
+
+    def _find_write_races(
+        self,
+        access: Access,
+        position: NDArray[np.int64],
+        values: NDArray[Any],
+        size: int,
+        count: int,
+    ) -> None:
+        owner = self._owner(position, size * count)
+        if owner is None:
+            return
+
+        def changes() -> Mask:
+            differ = self._words.gather(position, size, count) != values.astype(UNSIGNED[size])
+            return np.logical_or.reduce(differ, 1) if differ.ndim > 1 else differ
+
+        offset = position + (BASE - owner.low)
+        found = self.races.write(access, owner.low, owner.size, offset, size * count, changes)
+        for race, other in zip(found, ("write", "read"), strict=True):
+            if race is not None and race.any():
+                report_race(access, race, "write", other, self._element(position))
+
+    def _find_lost(
+        self,
+        access: Access,
+        position: NDArray[np.int64],
+        values: NDArray[Any],
+        size: int,
+        count: int,
+    ) -> None:
+        """Report lanes that stored different values to one element in one instruction."""
+        lost = self._words.gather(position, size, count) != values.astype(UNSIGNED[size])
+        if lost.any():
+            lanes = np.logical_or.reduce(lost, 1) if lost.ndim > 1 else lost
+            report_race(access, lanes, "write", "write", self._element(position))
+
+    def _owner(self, position: NDArray[np.int64], width: int) -> Allocation | None:
+        """Return the allocation that all lanes touch; None where there are several."""
+        if not len(position):
+            return None
+        owner = self.find(int(position.min()) + BASE)
+        if owner is None or int(position.max()) + BASE + width > owner.high:
+            return None
+        return owner
+
+    def _element(self, position: NDArray[np.int64]) -> Callable[[int], str]:
+        return lambda at: self.describe(int(position[at]) + BASE)
 
     def update(
         self, access: Access, address: Addresses, size: int
@@ -266,7 +176,7 @@ class GlobalMemory:
             self._track_written(access, address, width, verb, bad, owner)
         if bad is not None:
             address = np.where(bad, np.uint64(self._spare_address), address)
-        return address.view(np.int64) - _BASE, bad
+        return address.view(np.int64) - BASE, bad
 
     def check(
         self,
@@ -325,7 +235,7 @@ class GlobalMemory:
         lows, sizes = self._bounds
         if not len(lows):
             return np.ones(len(address), np.bool_)
-        inside = np.minimum(address, np.uint64(_SPACE)).view(np.int64)
+        inside = np.minimum(address, np.uint64(SPACE)).view(np.int64)
         owner = np.searchsorted(lows, inside, "right") - 1
         bad = (owner < 0) | (inside - lows[owner] > sizes[owner] - width)
         return bad if bad.any() else None

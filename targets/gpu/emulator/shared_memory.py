@@ -40,6 +40,7 @@ class SharedMemory:
 
     def __init__(self, cohort: Cohort, clocks: Clocks, size: int, granule: int) -> None:
         """Make windows of `size` bytes whose shadow has one entry a `granule` bytes."""
+        cohort.clocks = clocks
         self._cohort = cohort
         self._clocks = clocks
         self.size = size

@@ -64,15 +64,19 @@ def _rounded(function: Callable[..., Values]) -> Decoder:
         kind = options.last(FLOATS)
         mode = options.choice(_MODES, "rn")
         finish = _Finish.take(options)
-        options.done()
         to, *sources = instruction.operands
+        kinds = [kind] * len(sources)
+        if kind in ("f16", "bf16") and options.flag("f32"):  # mixed: the last operand is f32
+            kind = kinds[-1] = "f32"
+        options.done()
+        element = TYPES[kind].element
 
         def compute(*operands: Values) -> Values:
-            return function(*operands, mode)
+            return function(*(one.astype(element, copy=False) for one in operands), mode)
 
-        plain = _PLAIN.get(function) if mode == "rn" else None
+        plain = _PLAIN.get(function) if mode == "rn" and len({kind, *kinds}) == 1 else None
         around = finish.around(plain or compute)
-        return context.compute(to, kind, around, [(source, kind) for source in sources])
+        return context.compute(to, kind, around, list(zip(sources, kinds, strict=True)))
 
     return decode
 

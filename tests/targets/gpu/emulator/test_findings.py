@@ -38,8 +38,7 @@ def test_they_come_in_the_order_of_the_program() -> None:
 
 def test_a_finding_reads_as_where_what_and_who() -> None:
     assert str(_finding(2, times=4)) == (
-        "kernel.py:1: data race on shared memory: fault 2 in program (0, 0, 0), thread 5 "
-        "(4 times); `access`"
+        "kernel.py:1: data race: fault 2 in program (0, 0, 0), thread 5 (4 times); `access`"
     )
 
 
@@ -59,10 +58,10 @@ def test_an_error_shows_each_at_its_line() -> None:
     with pytest.raises(KernelError) as error:
         findings.raise_or_warn("k", warn=False)
     assert str(error.value) == (
-        "kernel `k`: data race on shared memory: fault 1 in program (0, 0, 0), thread 5; `access`\n"
+        "kernel `k`: data race: fault 1 in program (0, 0, 0), thread 5; `access`\n"
         "  deadlock: stuck; `bare`\n"
         "  --> kernel.py:1:1\n"
-        "  data race on shared memory: fault 3 in program (0, 0, 0), thread 5; `access`\n"
+        "  data race: fault 3 in program (0, 0, 0), thread 5; `access`\n"
         "  --> kernel.py:1:1"
     )
 

@@ -74,7 +74,7 @@ def test_it_prints_as_tables_with_the_source(tmp_path: Path) -> None:
     rows = [line.split() for line in text.splitlines()]
     assert ["kernel.py:1", "x", "=", "load(p)", "2", "36", "1,152", "22%"] in rows
     assert "8 matrix instructions, 32,768 FLOPs" in text
-    assert "data race on shared memory: read too soon in program (1, 0, 0), thread 5" in text
+    assert "data race: read too soon in program (1, 0, 0), thread 5" in text
     assert "--> kernel.py:1:1" in text
 
 
@@ -82,5 +82,5 @@ def test_it_is_plain_data_for_json() -> None:
     plain = _report("none.py").to_dict()
     again = json.loads(json.dumps(plain))
     assert again == plain
-    assert again["findings"][0]["kind"] == "data race on shared memory"
+    assert again["findings"][0]["kind"] == "data race"
     assert again["grid"] == [4, 1, 1]

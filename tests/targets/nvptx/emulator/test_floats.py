@@ -288,3 +288,20 @@ def test_a_nan_of_arithmetic_is_the_canonical_one() -> None:
     signalling = np.array([0x7D01, 0xFD01, 0x3C00], np.uint16)
     (wide,) = evaluate("cvt.f32.f16 {d}, {a}", signalling, results=(np.uint32,))
     assert wide.tolist() == [0x7FFFFFFF, 0x7FFFFFFF, 0x3F800000]
+
+
+@pytest.mark.parametrize("name", ["f16", "bf16"])
+def test_mixed_sums_take_halves_and_give_f32(name: str) -> None:
+    kind = FORMATS[name].kind
+    a = np.array([1.5, -3, 0.25], kind)
+    b = np.array([2, 5, -8], kind)
+    c = np.array([2.0**-20, 1e6, 0.1], np.float32)
+    wide, other = a.astype(np.float32), b.astype(np.float32)
+    (total,) = evaluate(f"add.rn.f32.{name} {{d}}, {{a}}, {{b}}", a, c, results=(np.float32,))
+    assert total.tolist() == (wide + c).tolist()
+    (less,) = evaluate(f"sub.rn.f32.{name} {{d}}, {{a}}, {{b}}", a, c, results=(np.float32,))
+    assert less.tolist() == (wide - c).tolist()
+    line = f"fma.rn.f32.{name} {{d}}, {{a}}, {{b}}, {{c}}"
+    (fused,) = evaluate(line, a, b, c, results=(np.float32,))
+    exact = wide.astype(np.float64) * other + c
+    assert fused.tolist() == exact.astype(np.float32).tolist()

@@ -1,0 +1,253 @@
+"""Races on global memory: two warps of a launch at one place, one writing, and nothing orders them.
+
+Within a program a barrier orders them, which the clocks know. Between programs nothing does, save
+what a program makes of atomics; in a kernel that has any, only races within a program are looked
+for. Who wrote and who read a place last in this launch is kept by *grain*, the smallest alignment
+that accesses to that allocation have had, and only for allocations that the kernel stores to:
+reads from before the first store are remembered and worked in then, the latest `_KEPT` of them.
+
+A write of the value that is there already is no race: programs may all store one flag. Atomics are
+no plain accesses and are not looked at. Two lanes that store different values to one element in one
+instruction are a race, too.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tiledsl.targets.gpu.emulator.findings import Kind
+from tiledsl.targets.gpu.emulator.words import Words
+
+if TYPE_CHECKING:
+    from tiledsl.targets.gpu.emulator.cohort import Access, Cohort
+
+Offsets = NDArray[np.int64]
+Ids = NDArray[np.uint32]
+Mask = NDArray[np.bool_]
+
+_KEPT = 64
+_RENEW = 1 << 31
+"""Numbers of warps begin again at 0 (and what is kept is forgotten) when they come this far."""
+
+
+@dataclass
+class _Reads:
+    """An access from before the first store."""
+
+    warp: Ids
+    time: NDArray[np.uint32]
+    offset: Offsets
+    width: int
+
+
+class _Marks:
+    """Which warp was at each grain last, and its time then."""
+
+    def __init__(self, grains: int) -> None:
+        self.warp = _shared(grains)
+        self.time = _shared(grains)
+
+    def refine(self, factor: int, grains: int) -> None:
+        """Let each grain be `factor` ones."""
+        for name in ("warp", "time"):
+            old: Words = getattr(self, name)
+            new = _shared(grains)
+            values = old.of[4].repeat(factor)[:grains]
+            new.of[4][: len(values)] = values
+            setattr(self, name, new)
+
+
+@dataclass
+class _Shadow:
+    """What is known of one allocation in the launch that is numbered `launch`."""
+
+    size: int
+    launch: int
+    grain: int = 16
+    writes: _Marks | None = None
+    reads: _Marks | None = None
+    before: deque[_Reads] = field(default_factory=lambda: deque[_Reads](maxlen=_KEPT))
+
+
+def _shared(grains: int) -> Words:
+    """Return 4 zero bytes a grain, shared with processes forked later."""
+    size = -(-4 * max(grains, 1) // 16) * 16
+    return Words(np.frombuffer(mmap.mmap(-1, size), np.uint8))
+
+
+class GlobalRaces:
+    """The accesses of the launch under way, by allocation."""
+
+    def __init__(self) -> None:
+        self._launch = 0
+        self._base = 0
+        self._next = 1
+        self._shadows: dict[int, _Shadow] = {}
+
+    def begin(self, warps: int) -> None:
+        """Begin a launch of so many warps; no access from before counts any more."""
+        if self._next + warps >= _RENEW:
+            self._shadows = {}
+            self._next = 1
+        self._launch += 1
+        self._base, self._next = self._next, self._next + warps
+
+    def forget(self, low: int) -> None:
+        """Drop what is known of an allocation."""
+        self._shadows.pop(low, None)
+
+    def read(self, access: Access, low: int, size: int, offset: Offsets, width: int) -> Mask | None:
+        """Note a read of an allocation; returns the lanes that race with a write, None for none."""
+        cohort = access.cohort
+        if cohort.clocks is None:
+            return None
+        shadow = self._shadow(low, size)
+        warp, time = self._ids(cohort, access)
+        if shadow.writes is None:
+            shadow.before.append(_Reads(warp, time, offset, width))
+            return None
+        self._fit(shadow, offset, width)
+        race = self._unordered(cohort, access, shadow, shadow.writes, warp, offset, width)
+        if shadow.reads is not None:
+            _mark(shadow.reads, shadow.grain, warp, time, offset, width)
+        return race
+
+    def write(
+        self,
+        access: Access,
+        low: int,
+        size: int,
+        offset: Offsets,
+        width: int,
+        changes: Callable[[], Mask],
+    ) -> tuple[Mask | None, Mask | None]:
+        """Note a write to an allocation.
+
+        Args:
+            access: The access.
+            low: The allocation's address.
+            size: Its bytes.
+            offset: Each lane's first byte in it.
+            width: Bytes a lane.
+            changes: Says which lanes write something else than is there.
+
+        Returns:
+            The lanes that race with a write and those that race with a read; None for none.
+        """
+        cohort = access.cohort
+        if cohort.clocks is None:
+            return None, None
+        shadow = self._shadow(low, size)
+        warp, time = self._ids(cohort, access)
+        self._fit(shadow, offset, width)
+        if shadow.writes is None or shadow.reads is None:
+            self._begin_marks(shadow)
+        assert shadow.writes is not None
+        assert shadow.reads is not None
+        after_write = self._unordered(cohort, access, shadow, shadow.writes, warp, offset, width)
+        after_read = self._unordered(cohort, access, shadow, shadow.reads, warp, offset, width)
+        if after_write is not None or after_read is not None:
+            changed = changes()
+            after_write = None if after_write is None else after_write & changed
+            after_read = None if after_read is None else after_read & changed
+        _mark(shadow.writes, shadow.grain, warp, time, offset, width)
+        return after_write, after_read
+
+    # --- marks -----------------------------------------------------------------------------------
+
+    def _ids(self, cohort: Cohort, access: Access) -> tuple[Ids, NDArray[np.uint32]]:
+        assert cohort.clocks is not None
+        warp = cohort.warp_of[access.lanes]
+        return cohort.launch_warp[warp] + np.uint32(self._base), cohort.clocks.now(warp)
+
+    def _shadow(self, low: int, size: int) -> _Shadow:
+        shadow = self._shadows.get(low)
+        if shadow is None or shadow.size != size:
+            shadow = self._shadows[low] = _Shadow(size, self._launch)
+        elif shadow.launch != self._launch:
+            shadow.launch = self._launch
+            shadow.before.clear()
+        return shadow
+
+    def _begin_marks(self, shadow: _Shadow) -> None:
+        for reads in shadow.before:
+            self._fit(shadow, reads.offset, reads.width)
+        grains = -(-shadow.size // shadow.grain)
+        shadow.writes, shadow.reads = _Marks(grains), _Marks(grains)
+        for reads in shadow.before:
+            _mark(shadow.reads, shadow.grain, reads.warp, reads.time, reads.offset, reads.width)
+        shadow.before.clear()
+
+    def _fit(self, shadow: _Shadow, offset: Offsets, width: int) -> None:
+        """Make grains so small that the access consists of whole ones."""
+        bits = width | shadow.grain
+        if len(offset):
+            bits |= int(np.bitwise_or.reduce(offset))
+        grain = bits & -bits
+        if grain < shadow.grain:
+            for marks in (shadow.writes, shadow.reads):
+                if marks is not None:
+                    marks.refine(shadow.grain // grain, -(-shadow.size // grain))
+            shadow.grain = grain
+
+    def _unordered(
+        self,
+        cohort: Cohort,
+        access: Access,
+        shadow: _Shadow,
+        marks: _Marks,
+        warp: Ids,
+        offset: Offsets,
+        width: int,
+    ) -> Mask | None:
+        """Return the lanes that touch a grain which another warp was at without an order."""
+        place, count = offset // shadow.grain * 4, width // shadow.grain
+        last = marks.warp.gather(place, 4, count).reshape(len(place), count)
+        others = (last >= self._base) & (last != warp[:, None])
+        if not others.any():
+            return None
+        assert cohort.clocks is not None
+        lanes = np.flatnonzero(np.logical_or.reduce(others, 1))
+        number = last[lanes].astype(np.int64) - self._base
+        own = cohort.warp_of[access.lanes[lanes]]
+        same = number // cohort.warps == cohort.launch_warp[own][:, None] // cohort.warps
+        time = marks.time.gather(place[lanes], 4, count).reshape(len(lanes), count)
+        unseen = time > cohort.clocks.seen[own[:, None], number % cohort.warps]
+        race = others[lanes] & np.where(same, unseen, not cohort.atomic)
+        found = np.zeros(len(place), np.bool_)
+        found[lanes] = np.logical_or.reduce(race, 1)
+        return found if found.any() else None
+
+
+def _mark(
+    marks: _Marks,
+    grain: int,
+    warp: Ids,
+    time: NDArray[np.uint32],
+    offset: Offsets,
+    width: int,
+) -> None:
+    place, count = offset // grain * 4, width // grain
+    for words, values in ((marks.warp, warp), (marks.time, time)):
+        wide: Any = values
+        if count > 1:
+            wide = np.broadcast_to(values[:, None], (len(values), count))
+        words.scatter(place, wide, 4, count)
+
+
+def report_race(access: Access, lanes: Mask, verb: str, other: str, describe: Any) -> None:
+    """File a race of some lanes; `describe` says of a lane which element it is."""
+
+    def message(at: int) -> str:
+        return (
+            f"{verb} of {describe(at)}, where another warp's {other} is neither before nor after it"
+        )
+
+    access.report(Kind.RACE, lanes, message)

@@ -1,0 +1,151 @@
+"""Races on global memory, each planted beside its sound twin."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.targets.gpu.emulator.worlds import World
+from tiledsl.targets.gpu.emulator.findings import Kind
+from tiledsl.targets.gpu.emulator.memory import Named
+
+
+class Device:
+    """A world with one array of 16 words, `x`; threads are numbered through all blocks."""
+
+    def __init__(self, blocks: int = 1, atomic: bool = False) -> None:
+        self.world = World(blocks=blocks, warps=2, lanes=4)
+        self.world.cohort.atomic = atomic
+        self.memory = self.world.memory
+        self.base = self.memory.allocate(64, written=True)
+        self.memory.name([Named("x", self.base, self.base + 64, 4)])
+        self.begin()
+
+    def begin(self) -> None:
+        self.memory.races.begin(len(self.world.cohort.launch_warp))
+
+    def store(self, thread: int, word: int, value: int = 1, width: int = 4) -> None:
+        address = np.array([self.base + word * 4], np.uint64)
+        dtype: Any = {1: np.uint8, 2: np.uint16, 4: np.uint32}[width]
+        access = self.world.access(len(self.world.findings), [thread])
+        self.memory.store(access, address, np.array([value], dtype), width)
+
+    def load(self, thread: int, word: int) -> None:
+        access = self.world.access(len(self.world.findings), [thread])
+        self.memory.load(access, np.array([self.base + word * 4], np.uint64), 4)
+
+    @property
+    def races(self) -> int:
+        assert all(kind is Kind.RACE for kind in self.world.kinds())
+        return len(self.world.findings)
+
+
+def test_reading_another_warps_store_without_a_barrier_is_a_race() -> None:
+    device = Device()
+    device.store(0, 3)
+    device.load(4, 3)
+    assert device.world.messages() == [
+        "read of argument `x`, element 3 of 16, where another warp's write is neither before nor "
+        "after it"
+    ]
+
+
+def test_a_barrier_orders_warps_of_a_program() -> None:
+    device = Device()
+    device.store(0, 3)
+    device.world.sync()
+    device.load(4, 3)
+    device.world.sync()
+    device.store(0, 3, 2)
+    assert device.races == 0
+
+
+@pytest.mark.parametrize("reads_before", [1, 100])
+def test_overwriting_what_another_warp_may_still_read_is_a_race(reads_before: int) -> None:
+    device = Device()
+    for _ in range(reads_before):  # before the first store nothing is marked yet
+        device.load(4, 3)
+    device.store(0, 3)
+    assert device.races == 1
+    device.store(0, 4)
+    device.load(4, 5)
+    device.store(0, 5)
+    assert device.races == 2
+
+
+def test_two_warps_that_store_different_values_race() -> None:
+    device = Device()
+    device.store(0, 3, 7)
+    device.store(4, 3, 7)  # the same flag
+    assert device.races == 0
+    device.store(0, 3, 8)
+    assert device.races == 1
+
+
+def test_the_same_warp_may_do_as_it_likes() -> None:
+    device = Device()
+    device.store(0, 3, 1)
+    device.load(1, 3)
+    device.store(2, 3, 2)
+    assert device.races == 0
+
+
+def test_nothing_orders_programs() -> None:
+    device = Device(blocks=2)
+    device.store(0, 3)
+    device.world.sync()
+    device.load(8, 3)
+    assert device.races == 1
+    device.store(8, 3, 5)
+    assert device.races == 2
+
+
+def test_atomics_may_order_programs_but_no_warps() -> None:
+    device = Device(blocks=2, atomic=True)
+    device.store(0, 3)
+    device.load(8, 3)
+    assert device.races == 0
+    device.load(4, 3)
+    assert device.races == 1
+    device.store(0, 3, 2)
+    assert device.races == 2
+
+
+def test_launches_are_ordered() -> None:
+    device = Device(blocks=2)
+    device.store(0, 3)
+    device.begin()
+    device.load(8, 3)
+    device.store(4, 3, 6)
+    assert device.races == 1  # with the read in this launch, not with the store before it
+
+
+def test_neighbours_in_a_word_do_not_conflict() -> None:
+    device = Device()
+    device.store(0, 1, 5)
+    address = np.array([device.base, device.base + 2], np.uint64)
+    access = device.world.access(0, [0, 4])
+    device.memory.store(access, address, np.array([1, 2], np.uint16), 2)
+    device.memory.load(device.world.access(1, [0]), address[:1], 2)
+    assert device.races == 0
+    device.memory.load(device.world.access(2, [0]), address[1:], 2)
+    assert device.races == 1
+
+
+def test_lanes_that_store_different_values_to_one_element_race() -> None:
+    device = Device()
+    address = np.full(2, device.base, np.uint64)
+    device.memory.store(device.world.access(0, [0, 1]), address, np.array([1, 1], np.uint32), 4)
+    assert device.races == 0
+    device.memory.store(device.world.access(0, [0, 1]), address, np.array([1, 2], np.uint32), 4)
+    assert device.races == 1
+
+
+def test_memory_that_was_freed_is_forgotten() -> None:
+    device = Device()
+    device.store(0, 3)
+    device.memory.free(device.base)
+    device.memory.races.forget(12345)
+    assert device.races == 0
