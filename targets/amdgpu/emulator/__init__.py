@@ -15,9 +15,11 @@ import numpy as np
 from tiledsl.dialects.diagnostics import CompilerBug
 from tiledsl.targets.amdgpu.chips import chip as find_chip
 from tiledsl.targets.amdgpu.emulator.decode import Code, Context, Launch, decode_blocks
+from tiledsl.targets.amdgpu.emulator.global_memory import swaps
 from tiledsl.targets.amdgpu.emulator.machine import Machine
 from tiledsl.targets.amdgpu.emulator.memory_units import granule
-from tiledsl.targets.amdgpu.emulator.text import Module, Parsed, parse_module
+from tiledsl.targets.amdgpu.emulator.sections import Module, parse_module
+from tiledsl.targets.amdgpu.emulator.text import Parsed
 from tiledsl.targets.gpu.emulator.cohort import Cohort
 from tiledsl.targets.gpu.emulator.counters import CDNA_READ_16, Rules
 from tiledsl.targets.gpu.emulator.memory import GlobalMemory
@@ -100,6 +102,7 @@ def load(text: str, entry: str, chip: str, memory: GlobalMemory) -> Program:
         raise CompilerBug("the AMDGPU emulator rounds to nearest even only")
     varies = any(isinstance(one, Parsed) and one.stem in _MODE_WRITERS for one in module.code)
     context = Context(found, wave_size, mode, varies, _place_data(module, memory))
+    context.swaps = swaps(module.code)
     blocks, instructions, parsed = decode_blocks(module, entry, context)
     code = Code(
         found, wave_size, mode, values.get("group_segment_fixed_size", 0), granule(parsed),

@@ -27,11 +27,10 @@ from functools import cache, cached_property
 
 from tiledsl.dialects.diagnostics import CompilerBug
 from tiledsl.targets.amdgpu.chips import Chip
+from tiledsl.targets.amdgpu.emulator.sections import Label, Module
 from tiledsl.targets.amdgpu.emulator.text import (
     SCALARS,
     VECTOR_BITS,
-    Label,
-    Module,
     Parsed,
     Register,
     registers_of,
@@ -146,6 +145,8 @@ class Context:
         following: The block after it.
         address: Its own address.
         anchor: The address that the last `s_getpc_b64` before it returns.
+        swaps: Words of 4 bytes are compared and swapped, perhaps for a part of them; see
+            `global_memory.swaps`.
     """
 
     chip: Chip
@@ -158,6 +159,7 @@ class Context:
     following: int = 0
     address: int = 0
     anchor: int = 0
+    swaps: bool = False
 
     @property
     def generation(self) -> int:
@@ -217,6 +219,7 @@ def _families() -> Table:
         flat,
         global_memory,
         lds,
+        lds_atomics,
         lds_exchange,
         lds_transpose,
         matrix,
@@ -224,21 +227,23 @@ def _families() -> Table:
         scalar,
         scalar_float,
         scalar_memory,
+        scalar_state,
         scratch,
         vector_compare,
         vector_convert,
         vector_float,
         vector_integer,
         vector_lanes,
-        waits,
+        vector_moves,
+        wait_instructions,
     )
 
     merged: dict[str, Entry | Ending] = {}
     for module in (
-        scalar, scalar_float, scalar_memory, control, vector_integer, vector_float,
-        vector_convert, vector_compare, vector_lanes, packed, division, dual,
-        global_memory, flat, buffer, scratch, atomics, lds, lds_exchange, lds_transpose,
-        matrix, waits, barrier,
+        scalar, scalar_float, scalar_memory, scalar_state, control, vector_integer, vector_float,
+        vector_convert, vector_compare, vector_lanes, vector_moves, packed, division, dual,
+        global_memory, flat, buffer, scratch, atomics, lds, lds_atomics, lds_exchange, lds_transpose,
+        matrix, wait_instructions, barrier,
     ):  # fmt: skip
         table: Table = module.TABLE
         twice = merged.keys() & table.keys()

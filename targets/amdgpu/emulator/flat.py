@@ -13,15 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tiledsl.targets.amdgpu.emulator import transfers
-from tiledsl.targets.amdgpu.emulator.decode import Context
+from tiledsl.targets.amdgpu.emulator.constants import PRIVATE_BASE, SHARED_BASE
+from tiledsl.targets.amdgpu.emulator.decode import Context, Entry
 from tiledsl.targets.amdgpu.emulator.global_memory import read_global, write_global
 from tiledsl.targets.amdgpu.emulator.lanes import Lanes, Words, address64
-from tiledsl.targets.amdgpu.emulator.operands import PRIVATE_BASE, SHARED_BASE
 from tiledsl.targets.amdgpu.emulator.text import Parsed
 from tiledsl.targets.amdgpu.emulator.transfers import AddressOf, vector
 from tiledsl.targets.amdgpu.emulator.waits import Event, Reach
 from tiledsl.targets.gpu.emulator.cohort import Access
-from tiledsl.targets.gpu.emulator.program import InstructionClass
+from tiledsl.targets.gpu.emulator.program import InstructionClass, Step
 
 if TYPE_CHECKING:
     from tiledsl.targets.amdgpu.emulator.machine import Machine
@@ -46,6 +46,10 @@ class FlatSpace:
     store_event = Event.FLAT_STORE
     kind = InstructionClass.GLOBAL
 
+    def __init__(self, *, partly: bool = False) -> None:
+        """Make it, for loads of words of which only a byte need be there if `partly`."""
+        self._partly = partly
+
     def address(self, parsed: Parsed, context: Context, first: int) -> AddressOf:
         """Return what computes addresses."""
         register = vector(parsed.operands[first], context)
@@ -59,12 +63,12 @@ class FlatSpace:
         shared, private = apertures(address)
         other = ~(shared | private)
         if other.all():
-            return read_global(machine.cohort.memory, access, address, size, count)
+            return self._read_global(machine, access, address, size, count)
         found = np.zeros((len(address), count), f"u{size}")
         memory = machine.memory
         if other.any():
             part = _part(access, other)
-            found[other] = read_global(machine.cohort.memory, part, address[other], size, count)
+            found[other] = self._read_global(machine, part, address[other], size, count)
         if shared.any():
             offset = (address[shared] - np.uint64(SHARED_BASE)).astype(np.int64)
             values = memory.shared.load(_part(access, shared), offset, size, count, 1)
@@ -74,6 +78,12 @@ class FlatSpace:
             bytes_ = memory.private.read(_part(access, private), offset, size * count)
             found[private] = bytes_.view(f"u{size}")
         return found
+
+    def _read_global(
+        self, machine: Machine, access: Access, address: Addresses, size: int, count: int
+    ) -> Words:
+        memory = machine.cohort.memory
+        return read_global(memory, access, address, size, count, partly=self._partly)
 
     def write(
         self, machine: Machine, access: Access, address: Addresses, values: Words, size: int
@@ -121,4 +131,17 @@ def _part(access: Access, chosen: NDArray[np.bool_]) -> Access:
 
 
 FLAT = FlatSpace()
-TABLE = transfers.entries(FLAT, "flat_")
+_PARTS = FlatSpace(partly=True)
+
+
+def _word(parsed: Parsed, context: Context) -> Step:
+    """Decode a load of one word."""
+    space = _PARTS if context.swaps else FLAT
+    return transfers.load(space, transfers.LOADS["dword"], parsed, context)
+
+
+TABLE = {
+    **transfers.entries(FLAT, "flat_"),
+    "flat_load_dword": Entry(_word, InstructionClass.GLOBAL),
+    "flat_load_b32": Entry(_word, InstructionClass.GLOBAL),
+}

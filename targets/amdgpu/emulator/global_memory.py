@@ -9,17 +9,24 @@ and a constant offset:
 
 Hints (`nt`, `sc0`, `glc`, `slc`, `dlc`, `th:`, `scope:`) concern caches, which are not emulated.
 Accesses of any alignment are right: HSA runs kernels in unaligned mode.
+
+An atomic on a 16-bit element is made of a load and a compare-and-swap of the word that holds it,
+which may reach past the end of an array of an odd number of elements. Nothing tells such a load
+from others, so in kernels with a compare-and-swap of 4 bytes (`swaps`) loads of one word need only
+a byte of it to be there, and do not count as racing with anything.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tiledsl.targets.amdgpu.emulator import lds_copy, transfers
-from tiledsl.targets.amdgpu.emulator.decode import Context
+from tiledsl.targets.amdgpu.emulator.decode import Context, Entry
 from tiledsl.targets.amdgpu.emulator.lanes import Lanes, Words, address64
 from tiledsl.targets.amdgpu.emulator.operands import scalar_reader
 from tiledsl.targets.amdgpu.emulator.text import Name, Parsed
@@ -27,12 +34,14 @@ from tiledsl.targets.amdgpu.emulator.transfers import AddressOf, vector
 from tiledsl.targets.amdgpu.emulator.waits import Event, Reach
 from tiledsl.targets.gpu.emulator.cohort import Access
 from tiledsl.targets.gpu.emulator.memory import GlobalMemory
-from tiledsl.targets.gpu.emulator.program import InstructionClass
+from tiledsl.targets.gpu.emulator.program import InstructionClass, Step
 
 if TYPE_CHECKING:
     from tiledsl.targets.amdgpu.emulator.machine import Machine
 
 Addresses = NDArray[np.uint64]
+
+_SWAP = re.compile(r"(?:global|flat)_atomic_cmpswap(?:_b32)?$")
 
 
 def global_address(parsed: Parsed, context: Context, first: int) -> AddressOf:
@@ -62,11 +71,23 @@ def global_address(parsed: Parsed, context: Context, first: int) -> AddressOf:
     return from_base
 
 
+def swaps(code: Sequence[object]) -> bool:
+    """Whether some instruction of a text compares and swaps words of 4 bytes."""
+    return any(isinstance(one, Parsed) and _SWAP.match(one.stem) for one in code)
+
+
 def read_global(
-    memory: GlobalMemory, access: Access, address: Addresses, size: int, count: int
+    memory: GlobalMemory,
+    access: Access,
+    address: Addresses,
+    size: int,
+    count: int,
+    *,
+    partly: bool = False,
 ) -> Words:
     """Return elements of global memory at addresses of any alignment, (lanes, count)."""
-    return memory.load(access, address, size, count, align=1).reshape(len(address), count)
+    values = memory.load(access, address, size, count, align=1, partly=partly)
+    return values.reshape(len(address), count)
 
 
 def write_global(
@@ -80,6 +101,10 @@ def write_global(
 class GlobalSpace:
     """Global memory, as a `transfers.Space`."""
 
+    def __init__(self, *, partly: bool = False) -> None:
+        """Make it, for loads of words of which only a byte need be there if `partly`."""
+        self._partly = partly
+
     load_event = Event.LOAD
     store_event = Event.STORE
     kind = InstructionClass.GLOBAL
@@ -92,7 +117,8 @@ class GlobalSpace:
         self, machine: Machine, access: Access, address: Addresses, size: int, count: int
     ) -> Words:
         """Return the elements at addresses."""
-        return read_global(machine.cohort.memory, access, address, size, count)
+        memory = machine.cohort.memory
+        return read_global(memory, access, address, size, count, partly=self._partly)
 
     def write(
         self, machine: Machine, access: Access, address: Addresses, values: Words, size: int
@@ -115,4 +141,18 @@ class GlobalSpace:
 
 
 GLOBAL = GlobalSpace()
-TABLE = {**transfers.entries(GLOBAL, "global_"), **lds_copy.entries(GLOBAL, "global_load_lds_")}
+_PARTS = GlobalSpace(partly=True)
+
+
+def _word(parsed: Parsed, context: Context) -> Step:
+    """Decode a load of one word."""
+    space = _PARTS if context.swaps else GLOBAL
+    return transfers.load(space, transfers.LOADS["dword"], parsed, context)
+
+
+TABLE = {
+    **transfers.entries(GLOBAL, "global_"),
+    **lds_copy.entries(GLOBAL, "global_load_lds_"),
+    "global_load_dword": Entry(_word, InstructionClass.GLOBAL),
+    "global_load_b32": Entry(_word, InstructionClass.GLOBAL),
+}

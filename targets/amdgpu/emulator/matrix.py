@@ -27,10 +27,10 @@ from numpy.typing import NDArray
 from tiledsl.dialects.diagnostics import CompilerBug
 from tiledsl.targets.amdgpu.emulator import matrix_arithmetic as arithmetic
 from tiledsl.targets.amdgpu.emulator import matrix_layout as layout
+from tiledsl.targets.amdgpu.emulator.constants import constant_bits
 from tiledsl.targets.amdgpu.emulator.decode import Context, Entry
 from tiledsl.targets.amdgpu.emulator.matrix_arithmetic import Product
 from tiledsl.targets.amdgpu.emulator.matrix_layout import Fragment, Index, Shape
-from tiledsl.targets.amdgpu.emulator.operands import constant_bits
 from tiledsl.targets.amdgpu.emulator.text import Constant, Operand, Parsed, Register
 from tiledsl.targets.amdgpu.emulator.transfers import vector
 from tiledsl.targets.gpu.emulator import formats

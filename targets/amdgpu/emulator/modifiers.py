@@ -15,17 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tiledsl.dialects.diagnostics import CompilerBug
+from tiledsl.targets.amdgpu.emulator.constants import DTYPES, plain, width
 from tiledsl.targets.amdgpu.emulator.decode import Context
-from tiledsl.targets.amdgpu.emulator.operands import (
-    DTYPES,
-    Read,
-    Write,
-    plain,
-    reader,
-    widen,
-    width,
-    writer,
-)
+from tiledsl.targets.amdgpu.emulator.operands import Read, Write, reader, widen, writer
 from tiledsl.targets.amdgpu.emulator.text import Operand, Parsed, Register
 
 Lanes = NDArray[np.intp]

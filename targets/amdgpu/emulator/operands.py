@@ -4,18 +4,11 @@
 is written goes to the active lanes. `scalar_reader` and `scalar_writer` serve scalar ones, with
 (waves,).
 
-Kinds are "u32", "i32", "f32" and their like of 16 and 64 bits, with "b32" for bits without a
-meaning (read as unsigned), and "bf16", which is read as float32 and rounded to nearest even when
-written.
-
-Constants: a small integer stands for its bits in whatever the operand is, a decimal fraction for
-that value in the operand's format (of integers: the float of the same width). A 32-bit literal is
-the high half of a float64, and is extended to 64-bit integers by sign if the operand is signed.
+What kinds there are and what constants mean in each is in `constants`.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -24,8 +17,16 @@ from numpy.typing import NDArray
 
 from tiledsl.dialects.diagnostics import CompilerBug
 from tiledsl.targets.amdgpu.emulator import floats
+from tiledsl.targets.amdgpu.emulator.constants import (
+    DTYPES,
+    fixed_array,
+    fixed_bits,
+    high_half,
+    plain,
+    width,
+)
 from tiledsl.targets.amdgpu.emulator.decode import Context
-from tiledsl.targets.amdgpu.emulator.text import EXEC, Constant, Name, Operand, Register
+from tiledsl.targets.amdgpu.emulator.text import EXEC, Name, Operand, Register
 from tiledsl.targets.gpu.emulator import formats
 
 Array = NDArray[Any]
@@ -34,97 +35,8 @@ Read = Callable[[Any], Array]
 Write = Callable[[Any, Any], None]
 """Writes values, given the machine and them."""
 
-DTYPES: dict[str, Any] = {
-    "u16": np.uint16, "i16": np.int16, "f16": np.float16, "bf16": np.float32,
-    "u32": np.uint32, "i32": np.int32, "f32": np.float32,
-    "u64": np.uint64, "i64": np.int64, "f64": np.float64,
-}  # fmt: skip
-SHARED_BASE, PRIVATE_BASE = 1 << 48, 2 << 48
-"""Where LDS and private memory lie among flat addresses: above all that a process can have."""
-
-_UNSIGNED: dict[int, Any] = {16: np.uint16, 32: np.uint32, 64: np.uint64}
-
-
-def width(kind: str) -> int:
-    """Return the bits of a kind."""
-    return int(kind[-2:])
-
-
-def plain(kind: str) -> str:
-    """Return the kind that "b32" and its like are read as."""
-    return "u" + kind[1:] if kind[0] == "b" and kind != "bf16" else kind
-
 
 # --- constants -----------------------------------------------------------------------------------
-
-
-def constant_bits(operand: Constant, kind: str) -> int:
-    """Return the bits that a constant stands for in an operand of a kind."""
-    bits = width(kind)
-    if operand.real is not None:
-        found = {16: formats.F16, 32: formats.F32, 64: formats.F64}[bits]
-        found = formats.BF16 if kind == "bf16" else found
-        return int(found.encode(np.array([operand.real], np.float64))[0])
-    assert operand.integer is not None
-    value = operand.integer
-    if operand.literal and bits == 64:
-        value &= 0xFFFFFFFF
-        if kind == "f64":
-            return value << 32
-        if kind == "i64":
-            value = (value ^ 0x80000000) - 0x80000000
-    return value & ((1 << bits) - 1)
-
-
-_SYMBOL = re.compile(r"([\w.$]+)(?:\+(\d+))?@(rel32|gotpcrel32)@(lo|hi)(?:[-+]\d+)?$")
-_DIFFERENCE = re.compile(r"\(([\w.$]+)-([\w.$]+)\)(&4294967295|>>32)$")
-
-
-def _symbol_bits(name: str, context: Context) -> int | None:
-    """Return the value of a symbolic 32-bit literal: a distance from the last `s_getpc_b64`."""
-    match = _SYMBOL.match(name)
-    if match is not None:
-        symbol = match[1] + ("@got" if match[3] == "gotpcrel32" else "")
-        if symbol not in context.symbols:
-            raise CompilerBug(f"{context.instruction.text}: there is no symbol {match[1]}")
-        distance = context.symbols[symbol] + int(match[2] or 0) - context.anchor
-        return (distance >> (32 if match[4] == "hi" else 0)) & 0xFFFFFFFF
-    match = _DIFFERENCE.match(name)
-    if match is not None:
-        distance = context.symbols[match[1]] - context.symbols[match[2]]
-        return (distance >> (32 if match[3] == ">>32" else 0)) & 0xFFFFFFFF
-    return None
-
-
-def _fixed_bits(operand: Operand, kind: str, context: Context) -> int | None:
-    """Return the bits of an operand that is always the same for all waves; else None."""
-    if isinstance(operand, Constant):
-        return constant_bits(operand, kind)
-    if isinstance(operand, Name):
-        if operand.text == "null":
-            return 0
-        if operand.text in ("src_shared_base", "src_private_base"):
-            base = SHARED_BASE if "shared" in operand.text else PRIVATE_BASE
-            return base if width(kind) == 64 else 0
-        return _symbol_bits(operand.text, context)
-    return None
-
-
-def fixed(operand: Operand, kind: str, context: Context) -> int | None:
-    """Return an integer operand's value if the text fixes it, modifiers left aside; else None."""
-    bits = _fixed_bits(operand, plain(kind), context)
-    if bits is None:
-        return None
-    if kind[0] == "i":
-        top = 1 << (width(kind) - 1)
-        return (bits ^ top) - top
-    return bits
-
-
-def _fixed_array(bits: int, kind: str, shape: tuple[int, ...]) -> Array:
-    if kind == "bf16":
-        return np.full(shape, bits << 16, np.uint32).view(np.float32)
-    return np.full(shape, bits, _UNSIGNED[width(kind)]).view(DTYPES[kind])
 
 
 # --- modifiers -----------------------------------------------------------------------------------
@@ -179,19 +91,13 @@ def reader(operand: Operand, kind: str, context: Context, half: int = 0) -> Read
         CompilerBug: There is no such operand.
     """
     kind = plain(kind)
-    bits = _fixed_bits(operand, kind, context)
+    bits = fixed_bits(operand, kind, context)
     if bits is not None:
         if half and width(kind) == 16:
-            bits = _high_half(operand)
-        array = _fixed_array(bits, kind, (1, 1))
+            bits = high_half(operand)
+        array = fixed_array(bits, kind, (1, 1))
         return _frozen(_modified(lambda m: array, operand, kind))
     return _modified(_read_register(operand, kind, context, half), operand, kind)
-
-
-def _high_half(operand: Operand) -> int:
-    """Return the upper 16 bits of a constant: an integer has 32, a fraction is of 16."""
-    integer = operand.integer if isinstance(operand, Constant) else None
-    return 0 if integer is None else (integer >> 16) & 0xFFFF
 
 
 def _frozen(read: Read) -> Read:
@@ -367,9 +273,9 @@ def scalar_reader(operand: Operand, kind: str, context: Context) -> Read:
         CompilerBug: There is no such operand.
     """
     kind = plain(kind)
-    bits = _fixed_bits(operand, kind, context)
+    bits = fixed_bits(operand, kind, context)
     if bits is not None:
-        array = _fixed_array(bits, kind, (1,))
+        array = fixed_array(bits, kind, (1,))
         return _frozen(_modified(lambda m: array, operand, kind))
     if isinstance(operand, Name):
         inner = _read_name(operand, kind, context)

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tiledsl.dialects.diagnostics import CompilerBug
+from tiledsl.targets.amdgpu.emulator.constants import plain, width
 from tiledsl.targets.amdgpu.emulator.decode import Context, Entry
 from tiledsl.targets.amdgpu.emulator.functions import Function, composed
 from tiledsl.targets.amdgpu.emulator.modifiers import dpp, is_dpp, sdwa_reader, sdwa_writer
@@ -28,9 +29,7 @@ from tiledsl.targets.amdgpu.emulator.operands import (
     flushes,
     mask_reader,
     mask_writer,
-    plain,
     reader,
-    width,
     writer,
 )
 from tiledsl.targets.amdgpu.emulator.text import EXEC, VCC, Operand, Parsed, Register

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tiledsl.targets.amdgpu.emulator.bits import RELATIONS
 from tiledsl.targets.amdgpu.emulator.decode import Entry
 from tiledsl.targets.amdgpu.emulator.functions import Binary, negated
-from tiledsl.targets.amdgpu.emulator.scalar import RELATIONS
 from tiledsl.targets.amdgpu.emulator.vector import Comparison
 from tiledsl.targets.gpu.emulator.program import InstructionClass
 

@@ -1,4 +1,4 @@
-"""What waves have under way, and the instructions that wait for it.
+"""What waves have under way in memory, and when it takes effect.
 
 Memory answers when it likes; an instruction that needs the answer must stand behind a wait for it.
 Each wave counts what it has under way in *queues*, and a wait names how many may stay:
@@ -33,7 +33,6 @@ and only the registers are late; that other waves may see them is a matter of ti
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
@@ -42,14 +41,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tiledsl.dialects.diagnostics import CompilerBug
-from tiledsl.targets.amdgpu.emulator.decode import Context, Entry
-from tiledsl.targets.amdgpu.emulator.text import Constant, Parsed
 from tiledsl.targets.gpu.emulator.clocks import Clock, Clocks, Warps
 from tiledsl.targets.gpu.emulator.cohort import Mask, Mode
 from tiledsl.targets.gpu.emulator.findings import Kind
 from tiledsl.targets.gpu.emulator.pending import Pending, Units
-from tiledsl.targets.gpu.emulator.program import Instruction, InstructionClass, Step
+from tiledsl.targets.gpu.emulator.program import Instruction
 
 if TYPE_CHECKING:
     from tiledsl.targets.amdgpu.emulator.machine import Machine
@@ -406,98 +402,3 @@ def _spelled(registers: int) -> str:
     else:
         file, number = ("v", first) if first < 256 else ("a", first - 256)
     return f"{file}{number}" if count == 1 else f"{file}[{number}:{number + count - 1}]"
-
-
-# --- instructions --------------------------------------------------------------------------------
-
-_COUNTERS = {
-    "vmcnt": ("vm",), "lgkmcnt": ("ds", "km"), "vscnt": ("vs",), "expcnt": (),
-    "loadcnt": ("vm",), "storecnt": ("vs",), "dscnt": ("ds",), "kmcnt": ("km",),
-    "samplecnt": (), "bvhcnt": (),
-}  # fmt: skip
-"""The queues of each counter."""
-_SPELLED = re.compile(r"(vmcnt|lgkmcnt|expcnt|vscnt)\((0x[0-9a-fA-F]+|\d+)\)")
-_SATURATED = re.compile(r"(vmcnt|lgkmcnt|expcnt|vscnt)_sat")
-
-
-def _wait_step(waits: list[tuple[str, int]]) -> Step:
-    if len(waits) == 1:
-        ((queue, keep),) = waits
-
-        def one(machine: Machine) -> None:
-            machine.memory.waits.wait(queue, keep)
-
-        return one
-
-    def several(machine: Machine) -> None:
-        for queue, keep in waits:
-            machine.memory.waits.wait(queue, keep)
-
-    return several
-
-
-def _waits_for(counter: str, keep: int) -> list[tuple[str, int]]:
-    return [(queue, keep) for queue in _COUNTERS[counter]]
-
-
-def _waitcnt(parsed: Parsed, context: Context) -> Step:
-    """Decode `s_waitcnt`: named counters, or all in one number."""
-    rest = parsed.rest
-    if re.fullmatch(r"0x[0-9a-fA-F]+|\d+", rest):
-        found = _unpacked(int(rest, 0), context)
-    else:
-        found = [(name, int(value, 0)) for name, value in _SPELLED.findall(rest)]
-        if _SPELLED.sub("", rest).strip(" &,"):
-            raise CompilerBug(f"the AMDGPU emulator does not know the wait `{parsed.text}`")
-    return _wait_step([one for name, keep in found for one in _waits_for(name, keep)])
-
-
-def _unpacked(value: int, context: Context) -> list[tuple[str, int]]:
-    """Take the one number of `s_waitcnt` apart (LLVM's AMDGPUBaseInfo, `decodeWaitcnt`)."""
-    if context.chip.number < _GFX10:
-        vm, lgkm = value & 15 | value >> 10 & 48, value >> 8 & 15
-    else:
-        vm, lgkm = value >> 10 & 63, value >> 4 & 63
-    return [("vmcnt", vm), ("lgkmcnt", lgkm)]
-
-
-def _single(parsed: Parsed, context: Context) -> Step:
-    """Decode the waits for one counter: `s_waitcnt_vscnt null, 0x0`, `s_wait_loadcnt 0x1`."""
-    del context
-    counter = parsed.stem.removeprefix("s_waitcnt_").removeprefix("s_wait_")
-    keep = parsed.operands[-1]
-    if not isinstance(keep, Constant) or keep.integer is None:
-        raise CompilerBug(f"the AMDGPU emulator does not know the wait `{parsed.text}`")
-    return _wait_step(_waits_for(counter, keep.integer))
-
-
-def _pair(parsed: Parsed, context: Context) -> Step:
-    """Decode `s_wait_loadcnt_dscnt` and its like: the ds count in the low six bits."""
-    del context
-    both = parsed.operands[-1]
-    if not isinstance(both, Constant) or both.integer is None:
-        raise CompilerBug(f"the AMDGPU emulator does not know the wait `{parsed.text}`")
-    first = "vm" if parsed.stem == "s_wait_loadcnt_dscnt" else "vs"
-    return _wait_step([(first, both.integer >> 8 & 63), ("ds", both.integer & 63)])
-
-
-def _idle(parsed: Parsed, context: Context) -> Step:
-    del parsed, context
-    return lambda machine: machine.memory.waits.wait_all()
-
-
-_WAIT = InstructionClass.SYNCHRONIZE
-TABLE = {
-    "s_waitcnt": Entry(_waitcnt, _WAIT),
-    "s_wait_idle": Entry(_idle, _WAIT),
-    "s_wait_loadcnt_dscnt": Entry(_pair, _WAIT),
-    "s_wait_storecnt_dscnt": Entry(_pair, _WAIT),
-    **{
-        f"s_waitcnt_{name}": Entry(_single, _WAIT)
-        for name in ("vmcnt", "lgkmcnt", "vscnt", "expcnt")
-    },
-    **{
-        f"s_wait_{name}": Entry(_single, _WAIT)
-        for name in ("loadcnt", "storecnt", "dscnt", "kmcnt", "samplecnt", "bvhcnt", "expcnt")
-    },
-}

@@ -229,3 +229,24 @@ def test_atomics_of_waves_on_one_word_do_not_race_but_plain_reads_do() -> None:
         assert result.kinds == kinds
         if not kinds:
             assert (result.vector(4) == 128).all()
+
+
+@pytest.mark.parametrize("base", ["s[4:5]", "off"])
+def test_an_atomic_on_half_a_word_may_reach_past_the_end(base: str) -> None:
+    place = "v1" if base != "off" else "v[6:7]"
+    text = f"""
+        v_mov_b32_e32 v6, s4
+        v_mov_b32_e32 v7, s5
+        s_mov_b64 exec, 1
+        global_load_dword v3, {place}, {base} offset:4
+        s_waitcnt vmcnt(0)
+        v_add_u32_e32 v2, 5, v3
+        global_atomic_cmpswap v4, {place}, v[2:3], {base} offset:4 sc0
+        s_waitcnt vmcnt(0)
+    """
+    array, result = _run(text, np.array([1, 2, 3], np.uint16), {1: 0 * _LANE})
+    assert not len(result.findings)
+    assert array.tolist() == [1, 2, 8]
+    other = text.replace("offset:4\n", "offset:4 nt\n", 1).replace("cmpswap", "add_x2")
+    _, result = _run(other, np.array([1, 2, 3], np.uint16), {1: 0 * _LANE})
+    assert Kind.OUT_OF_BOUNDS in result.kinds

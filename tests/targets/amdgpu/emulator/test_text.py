@@ -5,19 +5,18 @@ from __future__ import annotations
 import pytest
 
 from tiledsl.dialects.diagnostics import CompilerBug
+from tiledsl.targets.amdgpu.emulator.sections import Label, parse_module
 from tiledsl.targets.amdgpu.emulator.text import (
     EXEC,
     M0,
     TTMP,
     VCC,
     Constant,
-    Label,
     Name,
     Operand,
     Parsed,
     Register,
     parse_instruction,
-    parse_module,
     parse_operand,
     registers_of,
 )
