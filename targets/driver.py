@@ -77,10 +77,12 @@ class LaunchOptions:
         cluster: Workgroups a cluster along x, y and z (sm_90 and later).
         programmatic: Let the launch begin before the one ahead of it in the stream has ended; the
             kernel itself must wait (griddepcontrol) before it touches that one's memory.
+        compiler: Options for the driver's own compiler, in ptxas's words, where it gets text.
     """
 
     cluster: Grid = (1, 1, 1)
     programmatic: bool = False
+    compiler: str = ""
 
 
 PLAIN_LAUNCH = LaunchOptions()

@@ -27,7 +27,7 @@ from tiledsl.device import EMULATE
 from tiledsl.device import current as current_place
 from tiledsl.dialects.diagnostics import KernelError
 from tiledsl.targets.arguments import KINDS, ArgumentLayout
-from tiledsl.targets.driver import DeviceInfo, Driver, Grid, Kernel
+from tiledsl.targets.driver import DeviceInfo, Driver, Grid, Kernel, LaunchOptions
 from tiledsl.targets.target import Artifact, Target, find, target
 from tiledsl.transforms.map_spec import MapSpec
 
@@ -178,8 +178,10 @@ class Loaded:
         owner, chip = find(compiled.request.chip)
         self.limits: Sequence[int] = grid_limits(owner, chip)
         self._threads = artifact.threads
+        words = compiled.request.options.ptxas_options if vendor == "cuda" else ""
+        options = LaunchOptions(compiler=words)
         self._kernel: Kernel = _driver(vendor).load(
-            _binary(artifact, place), artifact.entry, artifact.shared_bytes, index
+            _binary(artifact, place), artifact.entry, artifact.shared_bytes, index, options
         )
         base: int = getattr(self._kernel, "argument_base", 0) if maps else 0
         self.layout = ArgumentLayout((*kinds, *("tensormap" for _ in maps)), base)

@@ -12,6 +12,7 @@ from tiledsl.targets import llvm_codegen
 from tiledsl.targets.nvptx import ptxas
 from tiledsl.targets.nvptx.chips import Chip
 from tiledsl.targets.nvptx.chips import chip as find_chip
+from tiledsl.targets.nvptx.driver_options import driver_options
 from tiledsl.targets.nvptx.ptxas import Assembled
 from tiledsl.targets.target import Artifact, Options
 from tiledsl.transforms.map_spec import MapSpec
@@ -35,7 +36,9 @@ def assemble(module: ir.Module, chip: str, options: Options) -> Artifact:
     texts: dict[str, str | bytes] = {"llvm": text, "ptx": ptx}
     name = attributes["sym_name"].value
     binary, resources = ptx.encode(), None
-    if ptxas.find_ptxas() is not None:
+    if ptxas.find_ptxas() is None:
+        driver_options(options.ptxas_options)  # those it cannot have are told now
+    else:
         texts["ptx"], made = _machine_code(ptx, name, found, options)
         texts["cubin"] = binary = made.cubin
         resources = made.resources.get(name)

@@ -106,11 +106,15 @@ class FunctionAttribute(IntEnum):
 class JitOption(IntEnum):
     """CUjit_option."""
 
+    MAX_REGISTERS = 0
     INFO_LOG = 3
     INFO_LOG_BYTES = 4
     ERROR_LOG = 5
     ERROR_LOG_BYTES = 6
+    OPTIMIZATION_LEVEL = 7
+    DEBUG_INFO = 11
     VERBOSE = 12
+    LINE_INFO = 13
 
 
 class LaunchAttribute(IntEnum):

@@ -50,6 +50,7 @@ from tiledsl.targets.nvptx.cuda_library import (
     LaunchAttribute,
     cuda_library,
 )
+from tiledsl.targets.nvptx.driver_options import driver_options
 from tiledsl.targets.nvptx.ptxas import parse_resources
 from tiledsl.targets.nvptx.tensor_map import TensorMap
 
@@ -198,7 +199,7 @@ def _function_attribute(library: DriverLibrary, attribute: int, function: int) -
     return value.value
 
 
-def _load_module(library: DriverLibrary, binary: bytes) -> tuple[int, str]:
+def _load_module(library: DriverLibrary, binary: bytes, compiler: str) -> tuple[int, str]:
     """Load a cubin or PTX; return the module and the driver's log of translating PTX."""
     info, errors = ctypes.create_string_buffer(1 << 16), ctypes.create_string_buffer(1 << 16)
     settings = {
@@ -207,6 +208,7 @@ def _load_module(library: DriverLibrary, binary: bytes) -> tuple[int, str]:
         JitOption.ERROR_LOG: ctypes.addressof(errors),
         JitOption.ERROR_LOG_BYTES: len(errors),
         JitOption.VERBOSE: 1,
+        **({} if binary.startswith(b"\x7fELF") else driver_options(compiler)),
     }
     module = c_void_p()
     status = library.function("cuModuleLoadDataEx")(
@@ -288,7 +290,7 @@ class CudaDriver:
         """Load a cubin, or PTX for the driver to translate; see the Protocol."""
         owner = self._device(device)
         with owner.current(), _uncaptured(self._library):
-            module, log = _load_module(self._library, binary)
+            module, log = _load_module(self._library, binary, options.compiler)
             handle = c_void_p()
             self._library.call("cuModuleGetFunction", byref(handle), module, entry.encode())
             function = handle.value or 0

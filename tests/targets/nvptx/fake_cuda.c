@@ -144,12 +144,18 @@ int cuThreadExchangeStreamCaptureMode(int *mode) {
 }
 int fake_capture_mode(void) { return capture_mode; }
 
+static int jit_options[16];
+int fake_jit_option(int option) { return jit_options[option]; }
+
 int cuModuleLoadDataEx(Module **module, const char *image, unsigned count, const int *options,
                        void **values) {
   CURRENT();
   if (capturing && capture_mode != 2) return CAPTURE_UNSUPPORTED;
   char *info = 0, *errors = 0;
+  for (int i = 0; i < 16; i++) jit_options[i] = -1;
   for (unsigned i = 0; i < count; i++) {
+    if (options[i] >= 16) return INVALID_VALUE;
+    jit_options[options[i]] = (int)(uintptr_t)values[i];
     if (options[i] == 3) info = values[i];
     if (options[i] == 5) errors = values[i];
   }

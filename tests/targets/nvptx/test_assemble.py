@@ -9,6 +9,7 @@ import pytest
 from tests.targets.nvptx.kernels import compile_for
 from tests.transforms.tile_kernels import Kernel, matmul, vector_add
 from tiledsl.dialects import tile
+from tiledsl.dialects.diagnostics import KernelError
 from tiledsl.targets.nvptx import ptxas
 from tiledsl.targets.nvptx.target import occupancy
 from tiledsl.targets.target import Options
@@ -89,3 +90,13 @@ def test_a_kernel_that_spills_is_assembled_again_for_one_block(
     assert made.texts["ptx"] == texts[1]
     assert made.resources is not None
     assert made.resources.spill_bytes == 0
+
+
+def test_without_ptxas_options_that_only_it_has_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ptxas, "find_ptxas", lambda: None)
+    made = compile_for("sm_80", vector_add(), options=Options(ptxas_options="-O1"))
+    assert made.binary == str(made.texts["ptx"]).encode()
+    with pytest.raises(KernelError, match="ptxas_options: expected options that the driver's own"):
+        compile_for("sm_80", vector_add(), options=Options(ptxas_options="--fmad=false"))

@@ -213,6 +213,17 @@ def test_ptx_that_the_driver_rejects_is_told_with_its_log(fake: Fake):
         fake.driver.load(b".version 8.0\nbogus", "k", 0)
 
 
+def test_options_for_the_drivers_compiler_reach_it_with_text_alone(fake: Fake):
+    options = LaunchOptions(compiler="-O1 --maxrregcount 64")
+    fake.driver.load(b".version 8.0 // k", "k", 0, options=options)
+    assert fake.library.fake_jit_option(7) == 1
+    assert fake.library.fake_jit_option(0) == 64
+    fake.driver.load(CUBIN, "k", 0, options=options)
+    assert fake.library.fake_jit_option(7) == -1
+    with pytest.raises(KernelError, match="ptxas_options: "):
+        fake.driver.load(b".version 8.0 // k", "k", 0, options=LaunchOptions(compiler="--fmad"))
+
+
 def test_a_missing_entry_is_told_by_name(fake: Fake):
     with pytest.raises(KernelError, match="cuModuleGetFunction failed: CUDA_ERROR_NOT_FOUND"):
         fake.driver.load(CUBIN, "other", 0)
@@ -362,6 +373,10 @@ def test_numbers_are_those_of_nvidias_headers():
         (cuda.JitOption.ERROR_LOG, "ERROR_LOG_BUFFER"),
         (cuda.JitOption.ERROR_LOG_BYTES, "ERROR_LOG_BUFFER_SIZE_BYTES"),
         (cuda.JitOption.VERBOSE, "LOG_VERBOSE"),
+        (cuda.JitOption.MAX_REGISTERS, "MAX_REGISTERS"),
+        (cuda.JitOption.OPTIMIZATION_LEVEL, "OPTIMIZATION_LEVEL"),
+        (cuda.JitOption.DEBUG_INFO, "GENERATE_DEBUG_INFO"),
+        (cuda.JitOption.LINE_INFO, "GENERATE_LINE_INFO"),
     ):
         assert ours == getattr(theirs.CUjit_option, f"CU_JIT_{name}")
     for attribute in cuda.LaunchAttribute:
