@@ -7,7 +7,7 @@ has lanes, or one for each address that several lanes share, whichever are fewer
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -165,3 +165,53 @@ def operation(name: str, kind: str) -> Operation | None:
     if found is None or kind not in _KINDS:
         return None
     return Operation(_KINDS[kind], *found, compares=name == "cmpswap")
+
+
+# --- names ---------------------------------------------------------------------------------------
+
+_GFX9 = {
+    "add": ("add", "u"), "sub": ("sub", "u"), "smin": ("min", "i"), "umin": ("min", "u"),
+    "smax": ("max", "i"), "umax": ("max", "u"), "and": ("and", "b"), "or": ("or", "b"),
+    "xor": ("xor", "b"), "swap": ("swap", "b"), "cmpswap": ("cmpswap", "b"), "inc": ("inc", "u"),
+    "dec": ("dec", "u"), "csub": ("csub", "u"),
+}  # fmt: skip
+"""gfx9's names, which get `_x2` for 64 bits: operation and type."""
+_TYPED = {
+    "add": "ui", "sub": "u", "rsub": "u", "min": "iu", "max": "iu", "and": "b", "or": "b",
+    "xor": "b", "swap": "b", "cmpswap": "b", "inc": "u", "dec": "u", "csub": "u",
+    "sub_clamp": "u", "cond_sub": "u",
+}  # fmt: skip
+"""Operations on integers and the letters of their types in names that have a type."""
+_REAL = {
+    "add_f32": ("add", "f32"), "add_f64": ("add", "f64"), "pk_add_f16": ("add", "pk_f16"),
+    "pk_add_bf16": ("add", "pk_bf16"),
+    **{
+        f"{name}{infix}_{kind}": (name, kind)
+        for name in ("min", "max") for infix in ("", "_num") for kind in ("f32", "f64")
+    },
+}  # fmt: skip
+
+
+def operations() -> Iterator[tuple[str, Operation]]:
+    """Give the operations under every name that follows `atomic_`."""
+    for name, (action, letter) in _GFX9.items():
+        for suffix, bits in (("", 32), ("_x2", 64)):
+            yield f"{name}{suffix}", known(action, f"{letter}{bits}")
+    yield from typed_operations()
+
+
+def typed_operations() -> Iterator[tuple[str, Operation]]:
+    """Give the operations whose names have a type."""
+    for name, letters in _TYPED.items():
+        for letter in letters:
+            for bits in (32, 64):
+                yield f"{name}_{letter}{bits}", known(name, f"{letter}{bits}")
+    for name, (action, kind) in _REAL.items():
+        yield name, known(action, kind)
+
+
+def known(name: str, kind: str) -> Operation:
+    """Return an operation that is known to exist."""
+    found = operation(name, kind)
+    assert found is not None
+    return found

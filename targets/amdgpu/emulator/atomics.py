@@ -38,10 +38,10 @@ Bits = NDArray[Any]
 def _data(machine: Machine, lanes: Lanes, register: int, found: Operation) -> tuple[Bits, Bits]:
     """Return an operation's operands from registers in a row: the value, then what is compared."""
     each = found.size // 4
-    value = as_bits(getas_words(machine, lanes, register, each))
+    value = as_bits(get_words(machine, lanes, register, each))
     if not found.compares:
         return value, value
-    return value, as_bits(getas_words(machine, lanes, register + each, each))
+    return value, as_bits(get_words(machine, lanes, register + each, each))
 
 
 def _atomic(
@@ -81,7 +81,7 @@ def _atomic(
 
         def deliver(words: Words | None, waves: Mask | None) -> None:
             if target is not None:
-                deliveras_words(machine, lanes, target, item, words, waves)
+                deliver_words(machine, lanes, target, item, words, waves)
 
         if target is None:
             waits.issue(store, instruction, 0, None, deliver, late=False)

@@ -242,8 +242,8 @@ def _families() -> Table:
     for module in (
         scalar, scalar_float, scalar_memory, scalar_state, control, vector_integer, vector_float,
         vector_convert, vector_compare, vector_lanes, vector_moves, packed, division, dual,
-        global_memory, flat, buffer, scratch, atomics, lds, lds_atomics, lds_exchange, lds_transpose,
-        matrix, wait_instructions, barrier,
+        global_memory, flat, buffer, scratch, atomics, lds, lds_atomics, lds_exchange,
+        lds_transpose, matrix, wait_instructions, barrier,
     ):  # fmt: skip
         table: Table = module.TABLE
         twice = merged.keys() & table.keys()

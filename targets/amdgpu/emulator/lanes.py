@@ -108,3 +108,13 @@ def address64(machine: Machine, lanes: Lanes, register: int) -> NDArray[np.uint6
     both[:, 0] = lanes.pick(machine.vgpr[register])
     both[:, 1] = lanes.pick(machine.vgpr[register + 1])
     return both.view(np.uint64)[:, 0]
+
+
+def as_words(bits: Array) -> Words:
+    """Return elements of 4 or 8 bytes, (lanes,), as words, (lanes, words)."""
+    return np.ascontiguousarray(bits).view(np.uint32).reshape(len(bits), -1)
+
+
+def as_bits(words: Words) -> Array:
+    """Return one or two words a lane, (lanes, words), as one unsigned element."""
+    return np.ascontiguousarray(words).view(f"u{4 * words.shape[1]}")[:, 0]

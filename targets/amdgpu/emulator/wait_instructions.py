@@ -1,10 +1,10 @@
-"""The instructions that wait: `s_waitcnt` of gfx9 to gfx11, `s_wait_*cnt` of gfx12, in every spelling.
+"""The instructions that wait: `s_waitcnt` of gfx9 to gfx11, `s_wait_*cnt` of gfx12, every spelling.
 
     s_waitcnt vmcnt(0) lgkmcnt(1)        s_waitcnt 0xc07f        s_waitcnt_vscnt null, 0x0
     s_wait_loadcnt 0x2                   s_wait_loadcnt_dscnt 0x103              s_wait_idle
 
-A counter is one or two of the queues of `waits`. Counters of exports, samplers and rays count nothing
-that a compute kernel has.
+A counter is one or two of the queues of `waits`. Counters of exports, samplers and rays count
+nothing that a compute kernel has.
 """
 
 from __future__ import annotations
