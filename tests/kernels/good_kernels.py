@@ -51,9 +51,16 @@ def layer_norm() -> None:
 
 
 def matmul() -> None:
-    for n in (90, 88):
-        a, b = _normal(72, n, dtype=np.float16), _normal(n, 56, dtype=np.float16)
-        _example("ex04_matmul").multiply(a, b, block=(64, 64, 32), num_warps=4)
+    example = _example("ex04_matmul")
+    for k, n in ((90, 54), (88, 56)):
+        a, b = _normal(72, k, dtype=np.float16), _normal(k, n, dtype=np.float16)
+        c = np.full((72, n + 8), 77, np.float16)  # rows end before the next ones begin
+        strides = (one for array in (a, b, c) for one in example.strides(array))
+        example.matmul[2, 1](
+            *(a, b, c, None, 72, n, k, *strides),
+            *(False, 64, 64, 32),
+            num_warps=4,
+        )
 
 
 def attention() -> None:
@@ -71,7 +78,7 @@ def scan_kernel(x, out, n, BLOCK: tile.constexpr):
 def scan() -> None:
     for n in (1002, 1000):
         x = np.arange(n, dtype=np.int32)
-        scan_kernel[1,](x, np.zeros_like(x), n, BLOCK=1024)
+        scan_kernel[1,](x, np.full_like(x, 77), n, BLOCK=1024)
 
 
 @tile.jit
@@ -84,7 +91,7 @@ def argmax_kernel(x, out, rows, columns, M: tile.constexpr, N: tile.constexpr):
 
 def argmax() -> None:
     for n in (30, 28):
-        argmax_kernel[1,](_normal(60, n), np.zeros(n, np.int32), 60, n, M=64, N=32)
+        argmax_kernel[1,](_normal(60, n), np.full(n, 77, np.int32), 60, n, M=64, N=32)
 
 
 @tile.jit
@@ -101,13 +108,13 @@ def histogram() -> None:
 
 
 @tile.jit
-def transpose_kernel(x, out, m, n, M: tile.constexpr, N: tile.constexpr):
+def transpose_kernel(x, out, m, n, stride, M: tile.constexpr, N: tile.constexpr):
     i, j = tile.arange(0, M), tile.arange(0, N)
     value = tile.load(
         x + i[:, None] * n + j[None, :], mask=(i[:, None] < m) & (j[None, :] < n), other=0
     )
     tile.store(
-        out + j[:, None] * m + i[None, :],
+        out + j[:, None] * stride + i[None, :],
         tile.trans(value),
         mask=(j[:, None] < n) & (i[None, :] < m),
     )
@@ -115,7 +122,9 @@ def transpose_kernel(x, out, m, n, M: tile.constexpr, N: tile.constexpr):
 
 def transpose() -> None:
     for m, n in ((62, 50), (60, 44)):
-        transpose_kernel[1,](_normal(m, n), np.zeros((n, m), np.float32), m, n, M=64, N=64)
+        # Rows end before the next ones begin: what a mask should keep out shows between them.
+        out = np.full((n, m + 4), 77, np.float32)
+        transpose_kernel[1,](_normal(m, n) + 1, out, m, n, m + 4, M=64, N=64)
 
 
 @tile.jit
@@ -130,7 +139,7 @@ def chained() -> None:
     import ml_dtypes
 
     a, b, c = (_normal(64, 64, dtype=ml_dtypes.bfloat16) for _ in range(3))
-    chained_kernel[1,](a, b, c + c.T, np.zeros((64, 64), np.float32), N=64)
+    chained_kernel[1,](a, b, c + c.T, np.full((64, 64), 77, np.float32), N=64)
 
 
 GOOD: dict[str, Callable[[], None]] = {

@@ -10,8 +10,11 @@ them in turn:
 
 - the launch does not execute the instruction;
 - predicate (PTX): it is true wherever it is evaluated, which a trap under the opposite shows;
-- predicate (AMD), an instruction that sets exec: it never changes it;
-- wait (AMD): nothing that it waits for is still under way, because an earlier wait covers it;
+- predicate (AMD), an instruction that sets exec: it never changes it; or without it every access to
+  memory is to the same bytes all the same, because masks are nested (what it restores is masked off
+  again) or because lanes are replicas, all of which write the same to one place;
+- wait (AMD): no load that it waits for is still under way, because an earlier wait covers it; or
+  without it a later one covers the loads, for taking both away is noticed;
 - barrier: without it, still no two warps touch one byte between two barriers, one of them writing;
 - fence: programs of these kernels pass each other nothing but the results of atomics.
 """
@@ -19,6 +22,7 @@ them in turn:
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -194,7 +198,11 @@ class Recorded:
             mutant.kind == "fence"
             or mutant.line in effects.idle
             or (mutant.probe is not None and not self.judge(mutant.probe))
-            or (mutant.kind == "barrier" and not self._conflicts(mutant.text))
+            or (mutant.kind == "barrier" and not self._trace(mutant.text).conflicts())
+            or (
+                mutant.kind == "predicate"
+                and self._trace(mutant.text).touched == self._trace(self.text).touched
+            )
         ):
             return NO_EFFECT
         return SURVIVED
@@ -207,12 +215,21 @@ class Recorded:
         self.driver.memory.restore(self.before)
         return grids.run(program, self.launch, findings)
 
-    def _conflicts(self, text: str) -> bool:
-        """Say whether two warps touch one byte between two barriers, one of them writing."""
+    def covered(self, mutant: Mutant, others: Sequence[Mutant]) -> bool:
+        """Say whether what a wait covers is covered by one of the others, too."""
+        lines = self.text.splitlines()
+        return any(
+            self.judge(_replaced(lines, dict.fromkeys((mutant.line, other.line), "")))
+            for other in others
+            if other.line != mutant.line
+        )
+
+    def _trace(self, text: str) -> Trace:
+        """Run a text and return all its accesses to memory."""
         with pytest.MonkeyPatch.context() as patch:
-            trace = Trace(patch)
+            trace = Trace(patch, [(low, low + len(content)) for low, content, _ in self.before])
             self._run(self._load(text), Findings())
-        return trace.conflicts()
+        return trace
 
 
 def record(
@@ -223,9 +240,9 @@ def record(
     load, launch_once = EmulatorDriver.load, EmulatedKernel.launch
 
     def remember(
-        self: EmulatorDriver, binary: bytes, entry: str, shared_bytes: int, device: int = 0
+        self: EmulatorDriver, binary: bytes, entry: str, shared_bytes: int, *rest: Any
     ) -> EmulatedKernel:
-        kernel = load(self, binary, entry, shared_bytes, device)
+        kernel = load(self, binary, entry, shared_bytes, *rest)
         texts[id(kernel)] = binary.decode(), entry, shared_bytes
         return kernel
 
@@ -268,7 +285,7 @@ def _looks_at(text: str) -> Callable[[Any], object] | None:
     """Return what sees the effect of an instruction on a machine."""
     if re.match(_AMD["wait"].removeprefix(r"\s+"), text):
         return lambda machine: sum(
-            int(one.waiting.sum()) for one in machine.memory.waits._operations
+            int(one.waiting.sum()) for one in machine.memory.waits._operations if one.registers
         )
     if re.match(_AMD["predicate"].removeprefix(r"\s+"), text):
         return lambda machine: machine._exec.tobytes()
@@ -292,9 +309,13 @@ class Trace:
     of different warps count as unordered. Barriers that only some warps pass are not used here.
     """
 
-    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+    def __init__(self, patch: pytest.MonkeyPatch, arrays: Sequence[tuple[int, int]]) -> None:
+        """Begin to watch; of global memory, only the bytes of some arrays are of interest."""
+        self._arrays = arrays
         self._barriers: list[Barriers] = []
         self._rows: list[tuple[Any, Any, bool]] = []
+        self.touched: Counter[tuple[str, bytes]] = Counter()
+        """By instruction, which addresses its accesses are to (each once, but for atomics)."""
         begin = Barriers.__init__
 
         def made(barriers: Barriers, *arguments: Any, **options: Any) -> None:
@@ -305,18 +326,37 @@ class Trace:
         for owner in (SharedMemory, GlobalMemory):
             self._spy(patch, owner, "load", writes=False)
             self._spy(patch, owner, "store", writes=True)
+            self._spy(patch, owner, "update", writes=None)
         self._spy(patch, SharedMemory, "begin_copy", writes=True)
         self._spy(patch, SharedMemory, "begin_read", writes=False)
 
-    def _spy(self, patch: pytest.MonkeyPatch, owner: Any, name: str, *, writes: bool) -> None:
+    def _spy(
+        self, patch: pytest.MonkeyPatch, owner: Any, name: str, *, writes: bool | None
+    ) -> None:
+        """Watch a method; `writes` is None for atomics, which conflict with nothing."""
         original = getattr(owner, name)
 
         def spied(memory: Any, access: Any, address: Any, *rest: Any, **options: Any) -> Any:
-            width = self._width(name, rest, options)
-            self._note(access, address, width, writes, owner is SharedMemory)
+            if owner is SharedMemory:
+                look(access, address, rest, options)
+            else:  # of constants, which are elsewhere for each text, only that they are read
+                look(access, np.where(self._is_of_interest(address), address, 0), rest, options)
             return original(memory, access, address, *rest, **options)
 
+        def look(access: Any, address: Any, rest: Any, options: Any) -> None:
+            rows = np.sort(address) if writes is None else np.unique(address)
+            self.touched[access.instruction.text, rows.tobytes()] += 1
+            if writes is not None:
+                width = self._width(name, rest, options)
+                self._note(access, address, width, writes, owner is SharedMemory)
+
         patch.setattr(owner, name, spied)
+
+    def _is_of_interest(self, address: Any) -> Any:
+        inside = np.zeros(len(address), np.bool_)
+        for low, high in self._arrays:
+            inside |= (address >= low) & (address < high)
+        return inside
 
     @staticmethod
     def _width(name: str, rest: tuple[Any, ...], options: dict[str, Any]) -> int:
@@ -360,6 +400,20 @@ class Trace:
 
 
 # --- verdicts ------------------------------------------------------------------------------------
+
+
+def verdicts(recorded: Recorded) -> dict[Mutant, str]:
+    """Say what one launch makes of every mutant of its kernel."""
+    effects = recorded.effects()
+    found = {mutant: recorded.verdict(mutant, effects) for mutant in mutants(recorded.text)}
+    unnoticed = [
+        one for one, said in found.items() if one.kind == "wait" and said in (SURVIVED, NO_EFFECT)
+    ]
+    for mutant in unnoticed:
+        if found[mutant] == SURVIVED and recorded.covered(mutant, unnoticed):
+            found[mutant] = NO_EFFECT
+    return found
+
 
 CAUGHT, SURVIVED, NO_EFFECT, NOT_EXECUTED = "caught", "survived", "no effect", "not executed"
 _STRONGEST_FIRST = (CAUGHT, SURVIVED, NO_EFFECT, NOT_EXECUTED)

@@ -14,7 +14,7 @@ nothing. Where two lanes write one element, the higher lane wins.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -91,13 +91,12 @@ class GlobalMemory(Allocations):
         if bad is not None:
             access = access.only(~bad)
             position = position[~bad]
-        owner = self._owner(position, width)
-        if owner is None:
-            return
-        offset = position + (BASE - owner.low)
-        race = self.races.read(access, owner.low, owner.size, offset, width)
-        if race is not None:
-            report_race(access, race, "read", "write", self._element(position))
+        for owner, lanes in self._owners(position, width):
+            part, here = self._part(access, position, lanes)
+            offset = here + (BASE - owner.low)
+            race = self.races.read(part, owner.low, owner.size, offset, width)
+            if race is not None:
+                report_race(part, race, "read", "write", self._element(here))
 
     def _find_write_races(
         self,
@@ -107,19 +106,19 @@ class GlobalMemory(Allocations):
         size: int,
         count: int,
     ) -> None:
-        owner = self._owner(position, size * count)
-        if owner is None:
-            return
+        for owner, lanes in self._owners(position, size * count):
+            part, here = self._part(access, position, lanes)
+            new = values if lanes is None else values[lanes]
 
-        def changes() -> Mask:
-            differ = self._words.gather(position, size, count) != values.astype(UNSIGNED[size])
-            return np.logical_or.reduce(differ, 1) if differ.ndim > 1 else differ
+            def changes(here: NDArray[np.int64] = here, new: NDArray[Any] = new) -> Mask:
+                differ = self._words.gather(here, size, count) != new.astype(UNSIGNED[size])
+                return np.logical_or.reduce(differ, 1) if differ.ndim > 1 else differ
 
-        offset = position + (BASE - owner.low)
-        found = self.races.write(access, owner.low, owner.size, offset, size * count, changes)
-        for race, other in zip(found, ("write", "read"), strict=True):
-            if race is not None and race.any():
-                report_race(access, race, "write", other, self._element(position))
+            offset = here + (BASE - owner.low)
+            found = self.races.write(part, owner.low, owner.size, offset, size * count, changes)
+            for race, other in zip(found, ("write", "read"), strict=True):
+                if race is not None and race.any():
+                    report_race(part, race, "write", other, self._element(here))
 
     def _find_lost(
         self,
@@ -135,14 +134,31 @@ class GlobalMemory(Allocations):
             lanes = np.logical_or.reduce(lost, 1) if lost.ndim > 1 else lost
             report_race(access, lanes, "write", "write", self._element(position))
 
-    def _owner(self, position: NDArray[np.int64], width: int) -> Allocation | None:
-        """Return the allocation that all lanes touch; None where there are several."""
-        if not len(position):
-            return None
-        owner = self.find(int(position.min()) + BASE)
-        if owner is None or int(position.max()) + BASE + width > owner.high:
-            return None
-        return owner
+    def _owners(
+        self, position: NDArray[np.int64], width: int
+    ) -> Iterator[tuple[Allocation, Mask | None]]:
+        """Give each allocation that lanes touch, and which lanes do (None: all)."""
+        left = None
+        while left is None or left.any():
+            lanes = position if left is None else position[left]
+            if not len(lanes):
+                return
+            owner = self.find(int(lanes.min()) + BASE)
+            if owner is None:
+                return
+            if left is None and int(lanes.max()) + BASE + width <= owner.high:
+                yield owner, None
+                return
+            inside = position + BASE < owner.high
+            here = inside if left is None else inside & left
+            yield owner, here
+            left = ~inside if left is None else left & ~inside
+
+    @staticmethod
+    def _part(
+        access: Access, position: NDArray[np.int64], lanes: Mask | None
+    ) -> tuple[Access, NDArray[np.int64]]:
+        return (access, position) if lanes is None else (access.only(lanes), position[lanes])
 
     def _element(self, position: NDArray[np.int64]) -> Callable[[int], str]:
         return lambda at: self.describe(int(position[at]) + BASE)

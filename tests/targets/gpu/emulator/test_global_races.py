@@ -149,3 +149,17 @@ def test_memory_that_was_freed_is_forgotten() -> None:
     device.memory.free(device.base)
     device.memory.races.forget(12345)
     assert device.races == 0
+
+
+def test_lanes_in_different_arrays_are_looked_at_apart() -> None:
+    device = Device()
+    other = device.memory.allocate(64, written=True)
+    both = np.array([device.base, other], np.uint64)
+    device.memory.store(device.world.access(0, [0, 1]), both, np.array([1, 2], np.uint32), 4)
+    device.memory.load(device.world.access(1, [4]), both[1:], 4)
+    assert device.races == 1
+    device.memory.load(device.world.access(2, [4, 5]), both + np.uint64(4), 4)
+    device.memory.store(
+        device.world.access(2, [0]), both[:1] + np.uint64(4), np.array([9], np.uint32), 4
+    )
+    assert device.races == 2
