@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from mlir import ir
 
-from tiledsl.dialects import tgpu
+from tiledsl.dialects import tgpu, tile
 from tiledsl.dialects.contracts import operations
 from tiledsl.dialects.diagnostics import KernelError, Span
 from tiledsl.dialects.layout import LinearLayout
@@ -56,10 +56,16 @@ def limit_tiles(module: ir.Module) -> None:
 
 
 def _is_operand(value: ir.Value) -> bool:
-    """Return whether only products read `value`, whose accumulator is a tile like others."""
+    """Return whether only products read `value`, perhaps turned; accumulators are like others."""
+
+    def reads_as_operand(use: ir.OpOperand) -> bool:
+        if isinstance(use.owner, tile.TransOp):
+            return _is_operand(use.owner.tile)
+        products = (tgpu.MmaOp, tgpu.WarpgroupMmaOp, tgpu.FmaDotOp)
+        return isinstance(use.owner, products) and use.operand_number < 2
+
     uses = list(value.uses)
-    products = (tgpu.MmaOp, tgpu.FmaDotOp)
-    return bool(uses) and all(isinstance(u.owner, products) and u.operand_number < 2 for u in uses)
+    return bool(uses) and all(map(reads_as_operand, uses))
 
 
 def _too_large(value: ir.Value, layout: LinearLayout) -> KernelError:

@@ -21,6 +21,7 @@ from tiledsl.targets.gpu.emit import i32, integer
 from tiledsl.targets.gpu.lowering import Handler, Lowering
 from tiledsl.targets.gpu.shared import buffer_layout
 from tiledsl.targets.nvptx.chips import Chip
+from tiledsl.transforms.axis_facts import AxisFacts
 from tiledsl.transforms.expand_descriptors import Access
 from tiledsl.transforms.memory_accesses import written_arguments
 from tiledsl.transforms.place_tensor_maps import can_map, number_of
@@ -29,13 +30,16 @@ from tiledsl.transforms.warpgroup_operand import operand_of
 _WORD = 8
 """Bytes of an mbarrier."""
 _LEAST_ROW, _MOST_ROWS = 32, 256
+_START = 16
+"""Bytes that a box's beginning along the contiguous dimension is a multiple of."""
 
 
 def keeps_box(chip: Chip, access: Access) -> bool:
     """Whether TMA makes an access through a descriptor.
 
     The launcher must be able to describe the tensor, and nothing in the kernel may write it: such
-    writes would have to be made visible to TMA.
+    writes would have to be made visible to TMA. A box must begin at a multiple of 16 bytes along
+    the contiguous dimension: elsewhere an H200 takes the instruction for an illegal one.
     """
     if not (chip.tma and chip.wgmma) or not isinstance(access, tile_dialect.DescriptorLoadOp):
         return False
@@ -50,7 +54,9 @@ def keeps_box(chip: Chip, access: Access) -> bool:
     if base is None or base[1] in written_arguments(kernel):
         return False
     rows, columns = shape
-    return columns * size >= _LEAST_ROW and 8 <= rows <= _MOST_ROWS
+    if columns * size < _LEAST_ROW or not 8 <= rows <= _MOST_ROWS:
+        return False
+    return AxisFacts(kernel).of(access.box.indices[-1]).divisor * size % _START == 0
 
 
 def _function(op: ir.OpView) -> ir.OpView:

@@ -153,6 +153,11 @@ def box_at(tensor: TensorMap, coordinates: list[int]) -> Box:
     return Box(tensor, rows, inside.reshape(-1), first, count)
 
 
+_START = 16
+"""Bytes: where a box may begin in a row. An H200 takes another coordinate for an illegal
+instruction."""
+
+
 class _Map:
     """The `[map, {coordinates}]` of an instruction."""
 
@@ -181,7 +186,14 @@ class _Map:
         if tensor is None or len(tensor.shape) != self.rank:
             _undefined(machine, self._here, lane, f"there is no {self.rank}-d tensor map there")
             return None
-        return box_at(tensor, [_one(machine, read, lane) for read in self._coordinates])
+        coordinates = [_one(machine, read, lane) for read in self._coordinates]
+        start = coordinates[0] * tensor.element_bytes
+        if start % _START:
+            message = (
+                f"a box that begins {start} bytes into a row, which is no multiple of {_START}"
+            )
+            machine.cohort.report(Kind.MISALIGNED, self._here, message, lane)
+        return box_at(tensor, coordinates)
 
 
 def _undefined(machine: Machine, here: Instruction, lane: int, message: str) -> None:
