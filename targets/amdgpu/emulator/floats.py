@@ -60,28 +60,36 @@ def _bits(value: Array) -> Array:
     return np.ascontiguousarray(value).view(_UNSIGNED[value.itemsize])
 
 
+def quiet(value: Array) -> Array:
+    """Return values with signaling NaNs made quiet, as any arithmetic does."""
+    if value.dtype != np.float16:
+        return value * value.dtype.type(1)
+    bits = _bits(value)
+    return np.where(np.isnan(value), bits | np.uint16(0x0200), bits).view(np.float16)
+
+
 def minimum_number(a: Array, b: Array) -> Array:
     """Return the smaller, the number of a number and a NaN, and -0 of the two zeros."""
     kind = a.dtype
-    return np.where(a == b, _bits(a) | _bits(b), _bits(np.fmin(a, b))).view(kind)
+    return np.where(a == b, _bits(a) | _bits(b), _bits(quiet(np.fmin(a, b)))).view(kind)
 
 
 def maximum_number(a: Array, b: Array) -> Array:
     """Return the larger, the number of a number and a NaN, and +0 of the two zeros."""
     kind = a.dtype
-    return np.where(a == b, _bits(a) & _bits(b), _bits(np.fmax(a, b))).view(kind)
+    return np.where(a == b, _bits(a) & _bits(b), _bits(quiet(np.fmax(a, b)))).view(kind)
 
 
 def minimum(a: Array, b: Array) -> Array:
     """Return the smaller as IEEE 754-2019 says: NaN of anything and a NaN, -0 of the two zeros."""
     kind = a.dtype
-    return np.where(a == b, _bits(a) | _bits(b), _bits(np.minimum(a, b))).view(kind)
+    return np.where(a == b, _bits(a) | _bits(b), _bits(quiet(np.minimum(a, b)))).view(kind)
 
 
 def maximum(a: Array, b: Array) -> Array:
     """Return the larger as IEEE 754-2019 says: NaN of anything and a NaN, +0 of the two zeros."""
     kind = a.dtype
-    return np.where(a == b, _bits(a) & _bits(b), _bits(np.maximum(a, b))).view(kind)
+    return np.where(a == b, _bits(a) & _bits(b), _bits(quiet(np.maximum(a, b)))).view(kind)
 
 
 def flush(value: Array) -> Array:

@@ -17,7 +17,13 @@ from tiledsl.targets.amdgpu.emulator.operands import scalar_reader, scalar_write
 from tiledsl.targets.amdgpu.emulator.scalar import comparison, operation
 from tiledsl.targets.amdgpu.emulator.text import Parsed
 from tiledsl.targets.amdgpu.emulator.vector_compare import FLOAT_RELATIONS
-from tiledsl.targets.amdgpu.emulator.vector_convert import TO_INTEGER, packed, toward_zero
+from tiledsl.targets.amdgpu.emulator.vector_convert import (
+    TO_INTEGER,
+    packed,
+    to_half,
+    to_single,
+    toward_zero,
+)
 from tiledsl.targets.amdgpu.emulator.vector_float import FUSED
 from tiledsl.targets.gpu.emulator.program import InstructionClass, Step
 
@@ -57,12 +63,8 @@ def _to_single(value: Array) -> Array:
     return value.astype(np.float32)
 
 
-def _to_half(value: Array) -> Array:
-    return value.astype(np.float16)
-
-
 def _high_half(value: Array) -> Array:
-    return (value >> np.uint32(16)).astype(np.uint16).view(np.float16).astype(np.float32)
+    return to_single((value >> np.uint32(16)).astype(np.uint16).view(np.float16))
 
 
 def _arithmetic_table() -> dict[str, Entry]:
@@ -88,8 +90,8 @@ TABLE: dict[str, Entry] = {
     "s_cvt_f32_u32": operation("f32", "u32", _to_single),
     "s_cvt_i32_f32": operation("i32", "f32", TO_INTEGER["i32"]),
     "s_cvt_u32_f32": operation("u32", "f32", TO_INTEGER["u32"]),
-    "s_cvt_f16_f32": operation("f16", "f32", _to_half),
-    "s_cvt_f32_f16": operation("f32", "f16", _to_single),
+    "s_cvt_f16_f32": operation("f16", "f32", to_half),
+    "s_cvt_f32_f16": operation("f32", "f16", to_single),
     "s_cvt_hi_f32_f16": operation("f32", "u32", _high_half),
     "s_cvt_pk_rtz_f16_f32": operation("u32", "f32 f32", packed(toward_zero)),
 }

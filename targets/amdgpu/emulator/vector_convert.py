@@ -30,8 +30,14 @@ def _op(result: str, sources: str, function: Function) -> Entry:
     return operation(result, sources, function, _CONVERT)
 
 
-def _same(value: Array) -> Array:
-    return value
+def to_single(value: Array) -> Array:
+    """Widen float16 to float32 (NumPy alone would keep a signaling NaN)."""
+    return floats.quiet(value.astype(np.float32))
+
+
+def to_half(value: Array) -> Array:
+    """Round float32 to float16."""
+    return floats.quiet(value).astype(np.float16)
 
 
 def _to(dtype: Any) -> Unary:
@@ -56,7 +62,7 @@ def _nearest_up(value: Array) -> Array:
 
 def toward_zero(value: Array) -> Array:
     """Round float32 to float16 toward zero; what is finite stays so."""
-    near = value.astype(np.float16)
+    near = to_half(value)
     beyond = np.abs(near.astype(np.float32)) > np.abs(value)
     bits = near.view(np.uint16)
     return np.where(beyond, bits - np.uint16(1), bits).view(np.float16)
@@ -243,11 +249,11 @@ def _plain_table() -> dict[str, Entry]:
         )
     up, floor = _after(TO_INTEGER["i32"], _nearest_up), _after(TO_INTEGER["i32"], np.floor)
     table |= {
-        "v_cvt_f32_f16": _op("f32", "f16", _to(np.float32)),
-        "v_cvt_f16_f32": _op("f16", "f32", _to(np.float16)),
+        "v_cvt_f32_f16": _op("f32", "f16", to_single),
+        "v_cvt_f16_f32": _op("f16", "f32", to_half),
         "v_cvt_f64_f32": _op("f64", "f32", _to(np.float64)),
         "v_cvt_f32_f64": _op("f32", "f64", _to(np.float32)),
-        "v_cvt_f32_bf16": _op("f32", "bf16", _same),
+        "v_cvt_f32_bf16": _op("f32", "bf16", floats.quiet),
         "v_cvt_rpi_i32_f32": _op("i32", "f32", up),
         "v_cvt_nearest_i32_f32": _op("i32", "f32", up),
         "v_cvt_flr_i32_f32": _op("i32", "f32", floor),
@@ -279,7 +285,7 @@ def _packed_table() -> dict[str, Entry]:
     table = {
         "v_cvt_pkrtz_f16_f32": truncated,
         "v_cvt_pk_rtz_f16_f32": truncated,
-        "v_cvt_pk_f16_f32": _op("u32", "f32 f32", packed(_to(np.float16))),
+        "v_cvt_pk_f16_f32": _op("u32", "f32 f32", packed(to_half)),
         "v_cvt_pk_bf16_f32": _op("u32", "f32 f32", packed(to_bfloat16)),
         "v_cvt_pk_i16_i32": _op("u32", "i32 i32", packed(_clipped(-(2**15), 2**15 - 1, np.int16))),
         "v_cvt_pk_u16_u32": _op("u32", "u32 u32", packed(_clipped(0, 2**16 - 1, np.uint16))),

@@ -72,6 +72,14 @@ def test_halves_round_to_nearest_or_toward_zero(seed: int) -> None:
     assert (np.abs(step[finite].astype(np.float64)) > np.abs(a[finite])).all()
 
 
+def test_signaling_nans_become_quiet() -> None:
+    half, single = np.array([0x7D00], np.uint16), np.array([0x7FA00000], np.uint32)
+    assert computed("v_cvt_f32_f16 v1, v4", half).tolist() == [0x7FE00000]
+    assert computed("v_cvt_f16_f32 v1, v4", single).tolist() == [0x7F00]
+    assert computed("v_max_f32 v1, v4, v4", single).tolist() == [0x7FE00000]
+    assert computed("v_max_f16 v1, v4, v4", half).tolist() == [0x7F00]
+
+
 def test_sixteen_bit_results_pack() -> None:
     a = np.array([1.5, -2.0, 70000.0], np.float32)
     b = np.array([0.5, 1e-30, -3.0], np.float32)
