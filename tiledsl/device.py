@@ -27,6 +27,10 @@ def normalize(spec: str) -> str:
     Raises:
         KernelError: It names no kind of device, or no chip that can be emulated.
     """
+    if not isinstance(spec, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise KernelError(
+            f"expected the name of a device, found {spec!r}", hint='as "cuda:0", "host"'
+        )
     kind, _, chip = spec.partition(":")
     if kind == EMULATE and chip:
         from tiledsl.targets.gpu.emulator.driver import text_of

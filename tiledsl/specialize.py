@@ -106,7 +106,7 @@ def parse(text: str, parameter: str) -> ArgType:
     Raises:
         KernelError: The text is none of the three forms.
     """
-    body = text.strip()
+    body = str(text).strip()  # an integer stands for itself
     if body.lstrip("-").isdigit():
         value = int(body)
         dtype = integer_type(value)

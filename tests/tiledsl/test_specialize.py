@@ -79,3 +79,7 @@ def test_a_type_from_another_process_is_the_same_key() -> None:
     theirs, ours = pickle.loads(ran.stdout), ArgType("fp32", pointer=True)
     assert theirs == ours
     assert hash(theirs) == hash(ours)
+
+
+def test_an_integer_stands_for_itself() -> None:
+    assert parse(1, "x") == parse("1", "x")  # pyright: ignore[reportArgumentType]
