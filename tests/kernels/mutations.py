@@ -10,9 +10,10 @@ them in turn:
 
 - the launch does not execute the instruction;
 - predicate (PTX): it is true wherever it is evaluated, which a trap under the opposite shows;
-- predicate (AMD), an instruction that sets exec: it never changes it; or without it every access to
-  memory is to the same bytes all the same, because masks are nested (what it restores is masked off
-  again) or because lanes are replicas, all of which write the same to one place;
+- predicate (AMD), an instruction that sets exec: it never changes it;
+- predicate: without it every store and atomic is to the same bytes all the same. Masks are nested
+  (what it restores is masked off again), lanes are replicas (all of which write the same to one
+  place), or what a lane reads that should not, inside the array, nobody stores;
 - wait (AMD): no load that it waits for is still under way, because an earlier wait covers it; or
   without it a later one covers the loads, for taking both away is noticed;
 - barrier: without it, still no two warps touch one byte between two barriers, one of them writing;
@@ -33,12 +34,13 @@ import pytest
 import tiledsl as tile
 from tiledsl.dialects.diagnostics import CompilerBug, KernelError
 from tiledsl.targets.driver import Grid
+from tiledsl.targets.gpu.emulator import engine
 from tiledsl.targets.gpu.emulator import grid as grids
 from tiledsl.targets.gpu.emulator.barriers import Barriers
 from tiledsl.targets.gpu.emulator.cohort import Mode
 from tiledsl.targets.gpu.emulator.counters import Counters
 from tiledsl.targets.gpu.emulator.driver import EmulatedKernel, EmulatorDriver
-from tiledsl.targets.gpu.emulator.findings import Findings
+from tiledsl.targets.gpu.emulator.findings import Finding, Findings
 from tiledsl.targets.gpu.emulator.launch import Launch, Program
 from tiledsl.targets.gpu.emulator.memory import GlobalMemory
 from tiledsl.targets.gpu.emulator.shared_memory import SharedMemory
@@ -173,6 +175,12 @@ class Recorded:
         found = [one for one in self.driver.memory.snapshot() if one[0] in known]
         return "" if found == self.after else "wrong result"
 
+    def findings(self, text: str) -> Sequence[Finding]:
+        """Run another text over the memory as it was; returns what it does wrong."""
+        findings = Findings()
+        self._run(self._load(text), findings)
+        return findings.all()
+
     def effects(self) -> Effects:
         """Run the kernel as it is and look at its instructions."""
         program = self._load(self.text)
@@ -201,7 +209,7 @@ class Recorded:
             or (mutant.kind == "barrier" and not self._trace(mutant.text).conflicts())
             or (
                 mutant.kind == "predicate"
-                and self._trace(mutant.text).touched == self._trace(self.text).touched
+                and self._trace(mutant.text).written == self._trace(self.text).written
             )
         ):
             return NO_EFFECT
@@ -236,30 +244,22 @@ def record(
     chip: str, run: Callable[[], None], use: Callable[[Recorded], None], mode: Mode = Mode.LAZY
 ) -> None:
     """Run a kernel on an emulated chip and `use` each launch while its memory is there."""
-    texts: dict[int, tuple[str, str, int]] = {}
-    load, launch_once = EmulatorDriver.load, EmulatedKernel.launch
-
-    def remember(
-        self: EmulatorDriver, binary: bytes, entry: str, shared_bytes: int, *rest: Any
-    ) -> EmulatedKernel:
-        kernel = load(self, binary, entry, shared_bytes, *rest)
-        texts[id(kernel)] = binary.decode(), entry, shared_bytes
-        return kernel
+    launch_once = EmulatedKernel.launch
 
     def launch(
         self: EmulatedKernel, grid: Grid, threads: int, arguments: bytes, stream: int = 0
     ) -> None:
-        text, entry, shared_bytes = texts[id(self)]
         memory = self.driver.memory
         before = memory.snapshot()
         launch_once(self, grid, threads, arguments, stream)
-        again = Launch(grid, threads, arguments, shared_bytes, memory, mode, counting=True)
-        use(Recorded(self.driver, entry, text, again, before, memory.snapshot()))
+        again = Launch(grid, threads, arguments, self.shared_bytes, memory, mode, counting=True)
+        after = memory.snapshot()
+        use(Recorded(self.driver, self.entry, self.text, again, before, after))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(EmulatorDriver, "load", remember)
         patch.setattr(EmulatedKernel, "launch", launch)
         patch.setattr(ptxas, "find_ptxas", lambda: None)
+        patch.setattr(engine, "LIMIT", 100_000)  # without a mask, a loop may have no end
         with tile.device(f"emulate:{chip}", mode=mode.value):
             run()
 
@@ -314,8 +314,8 @@ class Trace:
         self._arrays = arrays
         self._barriers: list[Barriers] = []
         self._rows: list[tuple[Any, Any, bool]] = []
-        self.touched: Counter[tuple[str, bytes]] = Counter()
-        """By instruction, which addresses its accesses are to (each once, but for atomics)."""
+        self.written: Counter[tuple[str, bytes]] = Counter()
+        """By store and atomic, which addresses it is to, each once but for atomics."""
         begin = Barriers.__init__
 
         def made(barriers: Barriers, *arguments: Any, **options: Any) -> None:
@@ -344,8 +344,9 @@ class Trace:
             return original(memory, access, address, *rest, **options)
 
         def look(access: Any, address: Any, rest: Any, options: Any) -> None:
-            rows = np.sort(address) if writes is None else np.unique(address)
-            self.touched[access.instruction.text, rows.tobytes()] += 1
+            if writes is not False:
+                rows = np.sort(address) if writes is None else np.unique(address)
+                self.written[access.instruction.text, rows.tobytes()] += 1
             if writes is not None:
                 width = self._width(name, rest, options)
                 self._note(access, address, width, writes, owner is SharedMemory)
@@ -402,10 +403,14 @@ class Trace:
 # --- verdicts ------------------------------------------------------------------------------------
 
 
-def verdicts(recorded: Recorded) -> dict[Mutant, str]:
-    """Say what one launch makes of every mutant of its kernel."""
+def verdicts(recorded: Recorded, chosen: Callable[[Mutant], bool]) -> dict[Mutant, str]:
+    """Say what one launch makes of the chosen mutants of its kernel."""
     effects = recorded.effects()
-    found = {mutant: recorded.verdict(mutant, effects) for mutant in mutants(recorded.text)}
+    found = {
+        mutant: recorded.verdict(mutant, effects)
+        for mutant in mutants(recorded.text)
+        if chosen(mutant)
+    }
     unnoticed = [
         one for one, said in found.items() if one.kind == "wait" and said in (SURVIVED, NO_EFFECT)
     ]

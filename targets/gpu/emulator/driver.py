@@ -97,13 +97,14 @@ class EmulatorDriver:
             CompilerBug: The text has an instruction that the emulator does not know.
         """
         with self._lock:
-            program = self._load(binary.decode(), entry, self.chip, self.memory)
+            text = binary.decode()
+            program = self._load(text, entry, self.chip, self.memory)
         if options.cluster not in ((1, 1, 1), program.cluster):
             raise KernelError(
                 f"expected a launch in clusters of {program.cluster}, as the kernel says, "
                 f"found {options.cluster}"
             )
-        return EmulatedKernel(self, program, entry, shared_bytes)
+        return EmulatedKernel(self, program, text, entry, shared_bytes)
 
     def allocate(self, size: int, device: int = 0) -> int:
         """Return the address of `size` new bytes of device memory; 0 bytes are allowed."""
@@ -196,15 +197,24 @@ class EmulatorDriver:
 
 
 class EmulatedKernel:
-    """A `tiledsl.targets.driver.Kernel`: one decoded entry point."""
+    """A `tiledsl.targets.driver.Kernel`: one decoded entry point.
+
+    Attributes:
+        driver: Whose it is.
+        program: The decoded text.
+        text: The text.
+        entry: The kernel's name in it.
+        shared_bytes: Dynamic shared memory of a launch.
+    """
 
     def __init__(
-        self, driver: EmulatorDriver, program: Program, entry: str, shared_bytes: int
+        self, driver: EmulatorDriver, program: Program, text: str, entry: str, shared_bytes: int
     ) -> None:
-        self.program = program
         self.driver = driver
-        self._entry = entry
-        self._shared_bytes = shared_bytes
+        self.program = program
+        self.text = text
+        self.entry = entry
+        self.shared_bytes = shared_bytes
 
     @property
     def resources(self) -> Resources:
@@ -215,5 +225,5 @@ class EmulatedKernel:
         """Run on `grid`; returns when it has ended. With a zero in the grid nothing runs."""
         if 0 not in grid:
             self.driver.launch(
-                self.program, self._entry, grid, threads, arguments, self._shared_bytes
+                self.program, self.entry, grid, threads, arguments, self.shared_bytes
             )
