@@ -13,6 +13,8 @@ by each launch; pyproject.toml tells pyright so for this folder.
 from __future__ import annotations
 
 import os
+import re
+from collections import defaultdict
 from collections.abc import Generator
 from typing import Any
 
@@ -34,6 +36,14 @@ _OTHERS = (
 _EXAMPLES = 4
 """Hypothesis examples a test on an emulated chip; the host, which is quicker, has them all."""
 
+_MANY = 9
+"""Cases of one test on one chip above which they take turns on the chips."""
+_GRIDS = "test_grids_are_as_long_as_the_machine_allows["
+_TOO_LONG = {
+    f"{_GRIDS}emulate:": _NIGHTLY,
+    "-8400000]": pytest.mark.skip("millions of programs take an emulator hours"),
+}
+
 _EMULATE = os.environ.get("TILEDSL_TEST_EMULATE") == "1"
 
 
@@ -54,6 +64,36 @@ def _emulated_warps() -> list[Any]:
         for place in (f"emulate:{chip}" for chip in _EMULATED)
         for n in (1, 2, 4, 8)
     ]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let each case of a test with many cases run on one emulated chip, all of them nightly.
+
+    Which chip goes round, so that such a test runs on every chip. What takes an emulator minutes
+    runs nightly, and what takes it hours not at all.
+    """
+    functions: dict[str, dict[str, list[pytest.Item]]] = defaultdict(lambda: defaultdict(list))
+    for item in items:
+        chip = _emulated_chip(item)
+        if chip in _EMULATED:
+            functions[item.nodeid.partition("[")[0]][chip].append(item)
+    for chips in functions.values():
+        for number, chip in enumerate(_EMULATED):
+            cases = chips.get(chip, [])
+            for position, item in enumerate(cases):
+                if len(cases) > _MANY and position % len(_EMULATED) != number:
+                    item.add_marker(_NIGHTLY)
+    for item in items:
+        if _emulated_chip(item) is None:
+            continue
+        for part, mark in _TOO_LONG.items():
+            if part in item.nodeid:
+                item.add_marker(mark)
+
+
+def _emulated_chip(item: pytest.Item) -> str | None:
+    found = re.search(r"\[(?:.*-)?emulate:(\w+)", item.nodeid)
+    return found[1] if found else None
 
 
 @pytest.fixture(autouse=True)
