@@ -191,7 +191,8 @@ def _run(
     except NameError as error:
         raise _placed(_unbound(error), error.__traceback__) from None
     except RecursionError as error:
-        raise _placed(KernelError(_TOO_DEEP, hint=_RECURSION), error.__traceback__) from None
+        too_deep = _placed(KernelError(_TOO_DEEP, hint=_RECURSION), error.__traceback__)
+        raise too_deep.at(_definition(kernel)) from None
     except Exception as error:
         if not _is_authors(error.__traceback__):
             raise CompilerBug(f"while tracing `{kernel.__name__}`: {error!r}") from error

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
@@ -21,6 +22,10 @@ from tiledsl.dialects.contracts import Level
 from tiledsl.dialects.diagnostics import CompilerBug, KernelError
 
 Pass = Callable[[ir.Module], object]
+
+MOST_NESTED = 500
+"""Loops and branches within each other that a module may have."""
+_FRAMES_A_NEST = 20
 
 
 @dataclass(frozen=True)
@@ -81,6 +86,25 @@ def run(module: ir.Module, steps: Sequence[Step], observers: Sequence[Observer] 
         KernelError: A pass found a mistake of the author's.
         CompilerBug: A pass failed or broke its contract; the message begins with its name.
     """
+    with _room_for_nests():
+        _run(module, steps, observers)
+
+
+@contextmanager
+def _room_for_nests() -> Generator[None]:
+    """Let passes recurse into nests of loops and branches: a few frames of theirs for each.
+
+    A kernel has at most `MOST_NESTED` of them within each other, see the front end's builder.
+    """
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(before + _FRAMES_A_NEST * MOST_NESTED)
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(before)
+
+
+def _run(module: ir.Module, steps: Sequence[Step], observers: Sequence[Observer]) -> None:
     for step in steps:
         start = time.perf_counter()
         try:

@@ -558,6 +558,26 @@ def test_messages(line: str, message: str, carets: str, hint: str | None) -> Non
     assert failure(f"def kernel(x, n):\n    {line}") == wanted
 
 
+def test_an_expression_may_have_thousands_of_terms() -> None:
+    terms = " + ".join(["n"] * 2000)
+    module = traced(f"def kernel(x, n):\n    tile.store(x, {terms})", {"x": "*i32", "n": "i32"})
+    assert str(module).count("arith.addi") == 1999
+
+
+def test_a_chain_of_conditions_is_as_deep_as_it_is_long() -> None:
+    chain = "{} and ".format("n > 0") * 400 + "n > 1"
+    signature = {"x": "*i1", "n": "i32"}
+    module = traced(f"def kernel(x, n):\n    tile.store(x, {chain})", signature)
+    assert str(module).count("scf.if") > 390
+    message = failure(f"def kernel(x, n):\n    tile.store(x, {chain} and {chain})", signature)
+    assert message.startswith(
+        "expected at most 500 run-time branches and loops within each other\n   --> kernel.py:3:"
+    )
+    assert message.endswith(
+        "\n  hint: a long chain of `and`, `or` or `elif` nests as deeply as it has parts"
+    )
+
+
 def test_a_kernel_without_source_is_an_error() -> None:
     space: dict[str, Any] = {}
     exec(compile("def kernel(x):\n    pass\n", "nowhere.py", "exec"), space)

@@ -42,10 +42,20 @@ def desugar(function: ast.FunctionDef) -> None:
 
 
 def located(node: ast.AST, at: ast.AST) -> ast.AST:
-    """Return `node`, with every part of it that has no location placed at `at`."""
-    for part in ast.walk(node):
-        if "lineno" in part._attributes and not hasattr(part, "lineno"):
-            ast.copy_location(part, at)
+    """Return `node`, with every part of it that has no location placed at `at`.
+
+    Parts that have one are taken to have it throughout, so that a tree built inside out is walked
+    once and not at every level.
+    """
+    waiting = [node]
+    while waiting:
+        part = waiting.pop()
+        if "lineno" in part._attributes:
+            if not hasattr(part, "lineno"):
+                ast.copy_location(part, at)
+            elif part is not node:
+                continue
+        waiting.extend(ast.iter_child_nodes(part))
     return node
 
 

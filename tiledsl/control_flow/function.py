@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from types import CellType, CodeType, FunctionType, ModuleType
 
 from tiledsl.control_flow import rewrite as rewriting
-from tiledsl.control_flow.desugar import desugar, located
+from tiledsl.control_flow.deep import with_room
+from tiledsl.control_flow.desugar import desugar
 from tiledsl.control_flow.source import Found, FunctionNode, require
 from tiledsl.dialects.diagnostics import KernelError
 
@@ -39,9 +40,12 @@ def rewritten(function: FunctionType) -> FunctionType:
         return function
     entry = _codes.get(id(code))
     if entry is None:
-        found = require(code, function.__name__)
-        entry = _codes[id(code)] = code, _compile(found, code)
+        entry = _codes[id(code)] = code, with_room(lambda: _rewritten_code(function))
     return _with_code(function, entry[1])
+
+
+def _rewritten_code(function: FunctionType) -> CodeType:
+    return _compile(require(function.__code__, function.__name__), function.__code__)
 
 
 def _with_code(function: FunctionType, code: CodeType) -> FunctionType:
@@ -82,8 +86,9 @@ def _compile(found: Found, code: CodeType) -> CodeType:
     if "type_params" in ast.FunctionDef._fields:  # Python 3.12 and later
         setattr(outer, "type_params", [])  # noqa: B010 (not in the stubs of 3.11)
     module = ast.Module([outer], [])
-    located(module, node)
-    ast.fix_missing_locations(module)
+    for part in ast.walk(module):
+        if "lineno" in part._attributes and not hasattr(part, "lineno"):
+            ast.copy_location(part, node)
     try:
         compiled = compile(module, code.co_filename, "exec", dont_inherit=True)
     except SyntaxError as error:

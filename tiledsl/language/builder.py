@@ -20,6 +20,7 @@ from mlir import ir
 from tiledsl.dialects.context import context
 from tiledsl.dialects.diagnostics import KernelError, Span
 from tiledsl.language.positions import current_frames, place_of
+from tiledsl.transforms.run import MOST_NESTED
 
 if TYPE_CHECKING:
     from tiledsl.targets.target import Options
@@ -102,7 +103,15 @@ class Builder:
         Args:
             words: What it is, for messages.
             types: Types of the block's arguments.
+
+        Raises:
+            KernelError: It would be nested too deeply.
         """
+        if self.depth >= MOST_NESTED:
+            raise KernelError(
+                f"expected at most {MOST_NESTED} run-time branches and loops within each other",
+                hint="a long chain of `and`, `or` or `elif` nests as deeply as it has parts",
+            )
         unknown = ir.Location.unknown(context())
         make = cast("Any", ir.Block).create_at_start
         block: ir.Block = make(self._holder.regions[0], list(types), [unknown] * len(types))
