@@ -346,7 +346,8 @@ class Trace:
         def look(access: Any, address: Any, rest: Any, options: Any) -> None:
             if writes is not False:
                 rows = np.sort(address) if writes is None else np.unique(address)
-                self.written[access.instruction.text, rows.tobytes()] += 1
+                text = re.sub(r"^@!?%p\d+\s+", "", access.instruction.text)
+                self.written[text, rows.tobytes()] += 1
             if writes is not None:
                 width = self._width(name, rest, options)
                 self._note(access, address, width, writes, owner is SharedMemory)
