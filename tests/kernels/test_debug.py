@@ -17,7 +17,12 @@ def test_prints_say_program_place_and_value(place: str, capfd: pytest.CaptureFix
             tile.device_print("value", value)
             tile.device_print("count", tile.sum(value, 0).to(tile.int32))
 
-    kernel[2,](np.array([1.5, -2.5, 3, 4], np.float32), N=4)
+    x = np.array([1.5, -2.5, 3, 4], np.float32)
+    if "gfx" in place:
+        with pytest.raises(tile.KernelError, match="device_print does not work on AMD GPUs"):
+            kernel[2,](x, N=4)
+        return
+    kernel[2,](x, N=4)
     found = capfd.readouterr().out
     for i, number in enumerate((1.5, -2.5, 3, 4)):
         pattern = rf"pid \(1, 0, 0\) idx \({i},?\) value:? +{number}"
@@ -43,7 +48,7 @@ def test_assertions_that_hold_change_nothing(place: str) -> None:
 
 
 def test_a_failed_assertion_names_itself(place: str) -> None:
-    if place != "host":
+    if place.startswith(("cuda", "hip")):
         pytest.skip("a trap on the device ends its context, which all tests share")
 
     @tile.jit
@@ -52,7 +57,9 @@ def test_a_failed_assertion_names_itself(place: str) -> None:
         tile.store(x, 100)
 
     x = np.array([5], np.int32)
-    with pytest.raises(tile.KernelError, match=r"test_debug\.py:\d+: larger than n"):
+    # Code for AMD only traps; what is shown then is the line.
+    words = r"test_debug\.py:\d+(:\d+[\s\S]*?\"|: )larger than n"
+    with pytest.raises(tile.KernelError, match=words):
         kernel[1,](x, 7, debug=True)
     assert x[0] == 5
     kernel[1,](x, 7)  # without debug it costs and does nothing
