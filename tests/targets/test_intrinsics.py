@@ -34,7 +34,8 @@ def named_intrinsics() -> set[str]:
                 continue
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 text = node.value
-                if text.startswith(("llvm.nvvm.", "llvm.amdgcn.")) and " " not in text:
+                whole = " " not in text and not text.endswith(".")  # else it is a beginning
+                if text.startswith(("llvm.nvvm.", "llvm.amdgcn.")) and whole:
                     names.add(text)
     return names
 

@@ -87,7 +87,8 @@ class GlobalRaces:
 
     def __init__(self) -> None:
         self._launch = 0
-        self._base = 0
+        # Marks begin as 0, which must be nobody's, also where no launch was begun.
+        self._base = 1
         self._next = 1
         self._shadows: dict[int, _Shadow] = {}
 
