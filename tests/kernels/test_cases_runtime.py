@@ -296,7 +296,7 @@ def test_a_tile_that_cannot_fit_says_bytes_wanted_and_available(chip: str) -> No
     sizes = {"N": 64, "K": 32}
     assert tile.compile(product, signature, sizes, target=chip).resources.shared_bytes > 0
     with pytest.raises(tile.KernelError, match=r"\d+ .*bytes.*\d+"):
-        tile.compile(product, signature, {"N": 64, "K": 2048}, target=chip)
+        tile.compile(product, signature, {"N": 64, "K": 2048}, target=chip, num_warps=16)
 
 
 def other_without_mask(x, n):

@@ -156,8 +156,11 @@ def test_what_fails_in_a_child_is_raised_here(how: str) -> None:
     }[how]
     with pytest.raises(expected, match=text):
         grids.run(FakeProgram(body), _launch(memory, (10, 1, 1)), Findings())
-    with pytest.raises(ChildProcessError):
-        os.waitpid(-1, os.WNOHANG)  # no child is left
+    try:
+        ended, _ = os.waitpid(-1, os.WNOHANG)
+    except ChildProcessError:
+        ended = 0
+    assert ended == 0  # of our children none is left; a code generator may be running
 
 
 def test_cohorts_hold_whole_blocks_bounded_by_threads_and_shared_memory() -> None:
