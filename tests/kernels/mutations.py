@@ -17,7 +17,9 @@ them in turn:
 - wait (AMD): no load that it waits for is still under way, because an earlier wait covers it; or
   without it a later one covers the loads, for taking both away is noticed;
 - barrier: without it, still no two warps touch one byte between two barriers, one of them writing;
-- fence: programs of these kernels pass each other nothing but the results of atomics.
+- fence of global memory: programs of these kernels pass each other nothing but atomics' results;
+- fence for NVIDIA's asynchronous proxy: without a branch, no plain write to shared memory comes
+  between the one before and it, or nothing that the proxy does between it and the next one.
 """
 
 from __future__ import annotations
@@ -84,6 +86,33 @@ _AMD = {
     "shuffle": r"\s+(ds_(b?permute|swizzle)|v_permlane|v_\w+_dpp)",
     "predicate": r"\s+(s_and_saveexec_b\d+|s_or_b\d+ exec(_lo)?, exec(_lo)?,)",
 }
+
+
+_BETWEEN_PROGRAMS = re.compile(
+    r"membar|fence\.(acq_rel|sc|acquire|release)|buffer_(wbl2|inv|gl)|global_(wb|inv)"
+)
+
+
+_PROXY = "fence.proxy.async"
+
+
+def _orders_nothing(text: str, fence: int) -> bool:
+    """Say whether a fence for the asynchronous proxy has nothing to order, as far as it shows."""
+    lines = [line.strip() for line in text.splitlines()]
+    return not (
+        _comes(reversed(lines[:fence]), r"st\.shared|stmatrix")
+        and _comes(iter(lines[fence + 1 :]), r"wgmma\.mma_async|cp\.async\.bulk|cp\.reduce")
+    )
+
+
+def _comes(lines: Iterator[str], form: str) -> bool:
+    """Say whether such an instruction, or a branch or label, comes before a fence of that kind."""
+    for line in lines:
+        if line.startswith((_PROXY, "ret;")):
+            return False
+        if re.match(rf"{form}|\$\w+:|(@!?%p\d+\s+)?bra\b", line):
+            return True
+    return False
 
 
 def mutants(text: str) -> Iterator[Mutant]:
@@ -203,7 +232,8 @@ class Recorded:
         if self.judge(mutant.text):
             return CAUGHT
         if (
-            mutant.kind == "fence"
+            _BETWEEN_PROGRAMS.match(mutant.was) is not None
+            or (mutant.was.startswith(_PROXY) and _orders_nothing(self.text, mutant.line))
             or mutant.line in effects.idle
             or (mutant.probe is not None and not self.judge(mutant.probe))
             or (mutant.kind == "barrier" and not self._trace(mutant.text).conflicts())
