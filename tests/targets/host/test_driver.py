@@ -168,7 +168,7 @@ def test_a_failed_assertion_ends_a_launch_of_any_form(
         x = np.zeros(1, np.int32)
         with pytest.raises(KernelError, match="wrong"):
             kernel[1 << 24](x, 5)
-        assert x[0] < 1 << 20
+        assert x[0] < 1 << 23  # how far others get depends on what else the machine does
         kernel[100](x, -1)
 
 
