@@ -8,7 +8,6 @@ threads of `pool`, unless it is too short to be worth waking them.
 from __future__ import annotations
 
 import ctypes
-import itertools
 import os
 import platform
 import threading
@@ -26,6 +25,7 @@ from tiledsl.targets.driver_library import contiguous_address
 from tiledsl.targets.host.callbacks import callbacks
 from tiledsl.targets.host.job import Job
 from tiledsl.targets.host.pool import pool, thread_count
+from tiledsl.targets.immediate import Immediate
 
 _WORTH_SHARING = 50e-6
 """Seconds of work below which waking another thread costs more than it saves."""
@@ -162,7 +162,7 @@ def _signature() -> Callable[[int], Callable[[Any, int], None]]:
     return ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
 
 
-class HostDriver:
+class HostDriver(Immediate):
     """The CPU; see `tiledsl.targets.driver.Driver`."""
 
     name = "host"
@@ -170,8 +170,7 @@ class HostDriver:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._allocated: dict[int, NDArray[np.uint8]] = {}
-        self._numbers = itertools.count(1)
-        self._events: dict[int, float] = {}
+        super().__init__()
 
     def devices(self) -> Sequence[DeviceInfo]:
         """The one device."""
@@ -211,34 +210,6 @@ class HostDriver:
     def copy_out(self, array: NDArray[Any], address: int, device: int = 0) -> None:
         """Copy allocated memory to an array."""
         ctypes.memmove(contiguous_address(array), address, array.nbytes)
-
-    def synchronize(self, device: int = 0) -> None:
-        """Do nothing: a launch has ended when it returns."""
-
-    def create_stream(self, device: int = 0) -> int:
-        """Return a number."""
-        return next(self._numbers)
-
-    def destroy_stream(self, stream: int, device: int = 0) -> None:
-        """Do nothing."""
-
-    def is_capturing(self, stream: int = 0, device: int = 0) -> bool:
-        """Return False: nothing here records launches."""
-        return False
-
-    def record_event(self, stream: int = 0, device: int = 0) -> int:
-        """Note the time."""
-        event = next(self._numbers)
-        self._events[event] = time.perf_counter()
-        return event
-
-    def elapsed_ms(self, start: int, end: int, device: int = 0) -> float:
-        """Return the milliseconds between two events."""
-        return (self._events[end] - self._events[start]) * 1e3
-
-    def destroy_event(self, event: int, device: int = 0) -> None:
-        """Forget an event."""
-        del self._events[event]
 
 
 @cache

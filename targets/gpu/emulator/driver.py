@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from itertools import count
 from typing import Any, cast
 
 import numpy as np
@@ -29,6 +27,7 @@ from tiledsl.targets.gpu.emulator.findings import Findings
 from tiledsl.targets.gpu.emulator.launch import Launch, Program
 from tiledsl.targets.gpu.emulator.memory import GlobalMemory
 from tiledsl.targets.gpu.emulator.report import make_report
+from tiledsl.targets.immediate import Immediate
 from tiledsl.targets.target import find
 
 Load = Callable[[str, str, str, GlobalMemory], Program]
@@ -49,7 +48,7 @@ def text_of(chip: str) -> str:
     return TEXTS[owner.NAME]
 
 
-class EmulatorDriver:
+class EmulatorDriver(Immediate):
     """A `tiledsl.targets.driver.Driver` that emulates one chip."""
 
     name = "emulate"
@@ -63,8 +62,7 @@ class EmulatorDriver:
         self.memory = GlobalMemory()
         self._lock = threading.Lock()
         """One launch at a time: names are the memory's, and cores are few."""
-        self._handles = count(1)
-        self._events: dict[int, float] = {}
+        super().__init__()
 
     def devices(self) -> Sequence[DeviceInfo]:
         """Return the one device there is."""
@@ -126,34 +124,6 @@ class EmulatorDriver:
         """Copy device memory to a C-contiguous NumPy array."""
         contiguous_address(array)
         array.reshape(-1).view(np.uint8)[:] = self.memory.bytes_at(address, array.nbytes)
-
-    def synchronize(self, device: int = 0) -> None:
-        """Do nothing: a launch has ended when it returns."""
-
-    def create_stream(self, device: int = 0) -> int:
-        """Return a number; all streams are one."""
-        return next(self._handles)
-
-    def destroy_stream(self, stream: int, device: int = 0) -> None:
-        """Do nothing."""
-
-    def is_capturing(self, stream: int = 0, device: int = 0) -> bool:
-        """Return False: nothing here records launches."""
-        return False
-
-    def record_event(self, stream: int = 0, device: int = 0) -> int:
-        """Mark this point in time."""
-        event = next(self._handles)
-        self._events[event] = time.perf_counter()
-        return event
-
-    def elapsed_ms(self, start: int, end: int, device: int = 0) -> float:
-        """Return the milliseconds that the emulator took between two events."""
-        return (self._events[end] - self._events[start]) * 1e3
-
-    def destroy_event(self, event: int, device: int = 0) -> None:
-        """Release an event made by `record_event`."""
-        del self._events[event]
 
     def encode_tensor_map(self, tensor_map: Any, device: int = 0) -> bytes:
         """Return the 128 bytes that a kernel's copies by TMA take for a tensor (NVIDIA).
