@@ -352,6 +352,8 @@ def written_arguments(kernel: ir.OpView) -> list[int]:
         match op.opview:
             case tile.StoreOp() | tile.AtomicRmwOp() | tile.AtomicCasOp() as write:
                 written.update(pointer_bases(write.ptr, kernel) or ())
+            case tile.DescriptorStoreOp() as write:
+                written.update(pointer_bases(write.box.base, kernel) or ())
             case _:
                 pass
         return ir.WalkResult.ADVANCE

@@ -37,7 +37,7 @@ def number_of(value: ir.Value) -> Number | None:
         if owner.owner.operation.name != "func.func":
             return None
         return "argument", ir.BlockArgument(value).arg_number
-    if owner.operation.name in ("arith.extsi", "arith.trunci"):
+    if owner.operation.name == "arith.extsi":
         return number_of(owner.operation.operands[0])
     if owner.operation.name == "arith.constant":
         return "constant", ir.IntegerAttr(owner.operation.attributes["value"]).value

@@ -116,6 +116,28 @@ def test_wrong_descriptors_say_what_was_expected() -> None:
         wrong_rank[1,](x, 16)
 
 
+def test_what_a_descriptor_stores_to_counts_as_written() -> None:
+    x = np.zeros((16, 32), np.float32)
+    fixed = x.copy()
+    fixed.setflags(write=False)
+    with tile.device("host"), pytest.raises(KernelError, match=r"argument `y`.*read-only"):
+        move[1, 1](x, fixed, 16, 32, 32, 32, 0, 0, BM=16, BN=32)
+
+
+@tile.jit
+def in_place(x, N, BM: tile.constexpr, BN: tile.constexpr):
+    tensor = tile.make_tensor_descriptor(x, [N, N], [N, 1], [BM, BN])
+    for i in range(0, N, BM):
+        tensor.store([i, 0], tensor.load([0, 0]) + 1)
+
+
+def test_a_tensor_that_the_kernel_stores_to_is_not_read_by_tma() -> None:
+    made = tile.compile(
+        in_place, {"x": "*fp32:16", "N": "i32:16"}, {"BM": 16, "BN": 32}, target="sm_90a"
+    )
+    assert "cp.async.bulk" not in str(made.asm["ptx"])
+
+
 def test_tma_copies_boxes_on_hopper_and_products_read_them_where_they_land() -> None:
     types = dict.fromkeys("ab", "*fp16:16") | {"c": "*fp32:16"}
     sizes = dict.fromkeys(("M", "N", "K", "sa", "sb", "sc"), "i32:16")
