@@ -16,6 +16,10 @@ from tiledsl.dialects.types import tile_type
 from tiledsl.transforms.conversion_plan import ThroughShared, plan_conversion
 
 
+_MOST = 8192
+"""Elements a warp: half of what a thread may hold of a tile, 512, times its lanes."""
+
+
 @given(
     rows=st.sampled_from([1, 4, 32]),
     columns=st.sampled_from([2, 16, 64]),
@@ -33,6 +37,8 @@ def test_chains_of_shape_ops_do_as_numpy_does(
     for step in steps:
         a, b = expected.shape
         if a * b < 2 and step in ("reshape", "split"):
+            continue
+        if 2 * a * b > _MOST * warps and step in ("join", "cat"):
             continue
         with k.here():
             element = k.type("i32")
