@@ -15,7 +15,6 @@ from tiledsl.dialects.layout_blocked import blocked
 from tiledsl.dialects.types import tile_type
 from tiledsl.transforms.conversion_plan import ThroughShared, plan_conversion
 
-
 _MOST = 8192
 """Elements a warp: half of what a thread may hold of a tile, 512, times its lanes."""
 
