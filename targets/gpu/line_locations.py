@@ -11,6 +11,12 @@ without which translation drops positions too:
 
 What comes of it is `.file` and `.loc` directives in assembly text (`source_lines` reads them) and
 tables of lines in machine code, but no description of variables and types, and no instruction.
+
+LLVM's NVPTX back end merges a load with the ops that take its vector apart, and the instruction gets
+*their* position, that of the first use. So `locate_unpacking` gives such ops the load's:
+
+    %v = llvm.load %p ... loc("k.py":6:13)
+    %x = llvm.extractelement %v[%0] ... loc("k.py":7:5)         becomes  loc("k.py":6:13)
 """
 
 from __future__ import annotations
@@ -20,6 +26,7 @@ from typing import Any
 
 from mlir import ir
 
+from tiledsl.dialects.contracts import operations
 from tiledsl.dialects.diagnostics import Span
 
 
@@ -48,3 +55,25 @@ def _positions(attribute: ir.Attribute) -> ir.Location:
     if span is None:
         return location
     return ir.Location.file(span.file, span.line, span.column, attribute.context)
+
+
+_UNPACKING = ("llvm.shufflevector", "llvm.bitcast", "llvm.extractelement")
+"""Ops that name registers anew, and are no instruction of their own."""
+
+
+def locate_unpacking(module: ir.Module) -> None:
+    """Let ops that take apart what loads of one position gave say that position.
+
+    Before and after: the `llvm` level, with locations that `line_location` made.
+    """
+    origins: dict[ir.Value, ir.Location] = {}
+    for op in operations(module.operation):
+        operation = op.operation
+        if operation.name == "llvm.load":
+            origins[operation.results[0]] = operation.location
+        elif operation.name in _UNPACKING:
+            vectors = [one for one in operation.operands if isinstance(one.type, ir.VectorType)]
+            found = [origins[one] for one in vectors if one in origins]
+            if 0 < len(vectors) == len(found) and all(one == found[0] for one in found):
+                operation.location = found[0]
+                origins[operation.results[0]] = found[0]

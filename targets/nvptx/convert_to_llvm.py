@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from mlir import ir
 
-from tiledsl.targets.gpu.line_locations import debug_scopes
+from tiledsl.targets.gpu.line_locations import debug_scopes, locate_unpacking
 from tiledsl.targets.nvptx.emit_asm import emit_asm
 from tiledsl.transforms.run import upstream
 
@@ -29,3 +29,4 @@ def convert_to_llvm(module: ir.Module) -> None:
     """Run the pass described above on `module`, in place."""
     emit_asm(module)
     _upstream(module)
+    locate_unpacking(module)

@@ -3,7 +3,7 @@ from mlir import ir
 from mlir.dialects import llvm
 
 from tiledsl.dialects.context import context, parse
-from tiledsl.targets.gpu.line_locations import debug_scopes, line_location
+from tiledsl.targets.gpu.line_locations import debug_scopes, line_location, locate_unpacking
 from tiledsl.transforms.run import upstream
 
 
@@ -59,3 +59,30 @@ def test_llvm_ir_has_the_positions_once_its_functions_have_scopes(tables: bool, 
         "DILocation(line: 9, column: 3, scope: ",
     ):
         assert expected in text
+
+
+def test_what_takes_loads_of_one_position_apart_is_of_that_position_and_nothing_else_is():
+    module = parse(
+        """
+llvm.func @k(%p: !llvm.ptr, %v: vector<2xf32>, %i: i32) {
+  %a = llvm.load %p : !llvm.ptr -> vector<2xf32> loc("k.py":4:7)
+  %b = llvm.load %p : !llvm.ptr -> vector<2xf32> loc("k.py":4:7)
+  %c = llvm.load %p : !llvm.ptr -> vector<2xf32> loc("k.py":5:7)
+  %ab = llvm.shufflevector %a, %b [0, 1, 2, 3] : vector<2xf32> loc("k.py":6:1)
+  %words = llvm.bitcast %ab : vector<4xf32> to vector<4xi32> loc("k.py":6:2)
+  %first = llvm.extractelement %words[%i : i32] : vector<4xi32> loc("k.py":6:3)
+  %bc = llvm.shufflevector %b, %c [0, 1, 2, 3] : vector<2xf32> loc("k.py":7:1)
+  %other = llvm.extractelement %bc[%i : i32] : vector<4xf32> loc("k.py":7:2)
+  %bv = llvm.shufflevector %b, %v [0, 1, 2, 3] : vector<2xf32> loc("k.py":8:1)
+  %sum = llvm.fadd %a, %b : vector<2xf32> loc("k.py":9:1)
+  %of_sum = llvm.extractelement %sum[%i : i32] : vector<2xf32> loc("k.py":9:2)
+  llvm.return loc("k.py":3:1)
+} loc("k.py":3:1)
+"""
+    )
+    locate_unpacking(module)
+    (function,) = module.body.operations
+    places = [str(op.location)[4:-1] for op in function.body.blocks[0].operations]
+    loads = ["4:7", "4:7", "5:7"]
+    others = ["7:1", "7:2", "8:1", "9:1", "9:2", "3:1"]
+    assert places == [f'"k.py":{place}' for place in (*loads, "4:7", "4:7", "4:7", *others)]
