@@ -12,8 +12,8 @@ without which translation drops positions too:
 What comes of it is `.file` and `.loc` directives in assembly text (`source_lines` reads them) and
 tables of lines in machine code, but no description of variables and types, and no instruction.
 
-LLVM's NVPTX back end merges a load with the ops that take its vector apart, and the instruction gets
-*their* position, that of the first use. So `locate_unpacking` gives such ops the load's:
+LLVM's NVPTX back end merges a load with the ops that take its vector apart, and the instruction
+gets *their* position, that of the first use. So `locate_unpacking` gives such ops the load's:
 
     %v = llvm.load %p ... loc("k.py":6:13)
     %x = llvm.extractelement %v[%0] ... loc("k.py":7:5)         becomes  loc("k.py":6:13)

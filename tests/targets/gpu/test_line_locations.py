@@ -3,6 +3,7 @@ from mlir import ir
 from mlir.dialects import llvm
 
 from tiledsl.dialects.context import context, parse
+from tiledsl.dialects.contracts import operations
 from tiledsl.targets.gpu.line_locations import debug_scopes, line_location, locate_unpacking
 from tiledsl.transforms.run import upstream
 
@@ -81,8 +82,7 @@ llvm.func @k(%p: !llvm.ptr, %v: vector<2xf32>, %i: i32) {
 """
     )
     locate_unpacking(module)
-    (function,) = module.body.operations
-    places = [str(op.location)[4:-1] for op in function.body.blocks[0].operations]
+    places = [str(op.operation.location)[4:-1] for op in operations(module.operation)][1:]
     loads = ["4:7", "4:7", "5:7"]
     others = ["7:1", "7:2", "8:1", "9:1", "9:2", "3:1"]
     assert places == [f'"k.py":{place}' for place in (*loads, "4:7", "4:7", "4:7", *others)]
