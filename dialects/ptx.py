@@ -106,10 +106,11 @@ class WgmmaFenceOp(Op, name="ptx.wgmma_fence"):
 class WgmmaOp(Op, name="ptx.wgmma"):
     """A run of `wgmma.mma_async` along k: acc += a @ b, step by step, in flight when it is done.
 
-    Descriptors say where operands are in shared memory; a step adds its own distance to them.
+    Descriptors say where operands are in shared memory; a step adds its own distance to them. The
+    first step of a run without an accumulator begins one.
     """
 
-    acc = Operand(Any_, "The accumulator's registers, a vector of f32 or i32.")
+    acc = OptionalOperand(Any_, "The accumulator's registers, a vector of f32 or i32; or zero.")
     a = Operand(Any_, "Descriptor, i64; or the registers of all steps, a vector of i32.")
     b = Operand(Any_, "Descriptor, i64.")
     shape = Attr(str, 'As "m64n128k16".')

@@ -199,7 +199,7 @@ class BoxCopyOp(Op, name="tgpu.box_copy"):
     @property
     def box(self) -> Box:
         """Which box."""
-        return Box.of(self.parts[3:], held_by(self.buffer.type))
+        return Box.of(self.parts[3:])
 
 
 class BarrierOp(Op, name="tgpu.barrier"):

@@ -342,9 +342,9 @@ class Box:
         self.indices = tuple(indices)
 
     @staticmethod
-    def of(parts: Sequence[ir.Value], box: ir.Type) -> Box:
-        """Take the parts of an op on a box of type `box` apart."""
-        rank = len(shape_of(box))
+    def of(parts: Sequence[ir.Value]) -> Box:
+        """Take the parts of an op apart; what follows them is not looked at."""
+        rank = (len(parts) - 1) // 3
         sizes, strides, indices = (parts[1 + i * rank :][:rank] for i in range(3))
         return Box(parts[0], sizes, strides, indices)
 
@@ -356,6 +356,8 @@ class DescriptorLoadOp(Op, name="tile.descriptor_load"):
     stride in elements, of each the box's first index. Rank 3, as the result has:
 
         %t = "tile.descriptor_load"(%base, %n0, %n1, %n2, %s0, %s1, %s2, %i0, %i1, %i2)
+
+    The tensor may have more dimensions than the box: along those in front the box has one element.
     """
 
     parts = VariadicOperand(Any_, "Base, sizes, strides, indices: integers but the first.", _BOX)
@@ -369,7 +371,7 @@ class DescriptorLoadOp(Op, name="tile.descriptor_load"):
     @property
     def box(self) -> Box:
         """The parts by name."""
-        return Box.of(self.parts, self.output.type)
+        return Box.of(self.parts)
 
 
 class DescriptorStoreOp(Op, name="tile.descriptor_store"):
@@ -387,7 +389,7 @@ class DescriptorStoreOp(Op, name="tile.descriptor_store"):
     @property
     def box(self) -> Box:
         """The parts by name."""
-        return Box.of(self.parts, self.parts[-1].type)
+        return Box.of(self.parts)
 
     @property
     def tile(self) -> ir.Value:
@@ -396,9 +398,11 @@ class DescriptorStoreOp(Op, name="tile.descriptor_store"):
 
 
 def _verify_box(parts: Sequence[ir.Value], box: ir.Type, more: int) -> str | None:
-    rank = len(shape_of(box))
-    if len(parts) != 1 + 3 * rank + more:
-        return f"expected {1 + 3 * rank + more} parts for a box of rank {rank}, found {len(parts)}"
+    least = len(shape_of(box))
+    rank, rest = divmod(len(parts) - 1 - more, 3)
+    if rest or rank < least:
+        wanted = f"1 + 3 * rank + {more} parts, rank {least} or more,"
+        return f"expected {wanted} for a box of rank {least}, found {len(parts)}"
     if element_of(box) != pointee(parts[0].type):
         return f"expected a box of {pointee(parts[0].type)}, found {box}"
     return None

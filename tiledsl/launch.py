@@ -233,7 +233,8 @@ class TensorMaps:
         size = KINDS[spec.element].size
         strides = tuple(number(one) * size for one in spec.strides)
         if 0 in sizes:
-            address, sizes, strides = _zeros(self._place), (1, 1), (16,)
+            address = _zeros(self._place)
+            sizes, strides = (1,) * len(sizes), (16,) * len(strides)
         described = TensorMap(spec.element, address, sizes, strides, spec.box, spec.swizzle)
         return driver.encode_tensor_map(described, index)
 

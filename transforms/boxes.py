@@ -8,6 +8,7 @@ made before their first use and given up after the last, so that a loop in a loo
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import cast
 
 from mlir import ir
 
@@ -109,7 +110,7 @@ def buffer_type(
 
 
 def copy_boxes(module: ir.Module) -> None:
-    """Copy what loads through descriptors bring that no pipeline took: one by one, and wait.
+    """Copy what loads through descriptors bring that no pipeline took, and wait before it is used.
 
     Before: the `tgpu` level, after `pipeline_loops`.
     After: the same without `tile.descriptor_load`.
@@ -119,6 +120,9 @@ def copy_boxes(module: ir.Module) -> None:
     for op in list(operations(module.operation)):
         if not isinstance(op, tile.DescriptorLoadOp):
             continue
+        if not is_used(op.output):
+            op.operation.erase()
+            continue
         with ir.InsertionPoint(op), op.operation.location:
             zero, yes = constant(i32, 0), constant(i1, 1)
             barriers = Barriers(1, layouts)
@@ -126,6 +130,25 @@ def copy_boxes(module: ir.Module) -> None:
             buffer = tgpu.AllocOp.build(results=[buffer_type(op, layouts)]).buffer
             tgpu.MbarrierExpectOp.build(barrier, yes, bytes=box_bytes(op))
             copy_box(op, {}, buffer, barrier, yes)
-            tgpu.MbarrierWaitOp.build(barrier, zero)
-            tgpu.MbarrierEndOp.build(barriers.buffer)
+        loc, block = op.operation.location, op.operation.block
         read_box(op, buffer)
+        first, last = _readers(buffer, block)
+        tgpu.MbarrierWaitOp.build(barrier, zero, loc=loc, ip=ir.InsertionPoint(first))
+        tgpu.MbarrierEndOp.build(barriers.buffer, loc=loc, ip=ir.InsertionPoint.after(last))
+
+
+def _readers(buffer: ir.Value, block: ir.Block) -> tuple[ir.Operation, ir.Operation]:
+    """Return the first and the last op of a block that read a buffer, or hold ops that do."""
+    found: list[ir.Operation] = []
+    for use in buffer.uses:
+        user = use.owner.operation
+        if isinstance(use.owner, tgpu.BoxCopyOp):
+            continue
+        while user.block != block:
+            user = cast("ir.Operation", user.parent).operation
+        found.append(user)
+    first = last = found[0]
+    for user in found:
+        first = user if user.is_before_in_block(first) else first
+        last = user if last.is_before_in_block(user) else last
+    return first, last

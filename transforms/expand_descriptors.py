@@ -1,7 +1,8 @@
 """Turn accesses through tensor descriptors into masked loads and stores.
 
 A box is addressed dimension by dimension, in 64 bits, and what lies outside of the tensor is masked
-off. Where the chip copies boxes by itself, `keeps` says which loads and stores stay for it.
+off. Where the chip copies boxes by itself, `keeps` says which loads and stores stay for it; the
+results of those loads are matrices, without the sides of length 1 in front.
 
 Before: the `tile` level, simplified.
 After: the same, without `tile.descriptor_load` and `_store` but for those kept.
@@ -22,7 +23,7 @@ from tiledsl.dialects import tile
 from tiledsl.dialects.contracts import operations
 from tiledsl.dialects.types import element_of, shape_of, tile_type
 from tiledsl.transforms.lanes import Lanes
-from tiledsl.transforms.rewrite import splat
+from tiledsl.transforms.rewrite import is_used, splat
 
 Access = tile.DescriptorLoadOp | tile.DescriptorStoreOp
 
@@ -41,10 +42,32 @@ def expand_descriptors(module: ir.Module, *, keeps: Callable[[Access], bool] = k
         keeps: Which accesses stay.
     """
     for op in list(operations(module.operation)):
-        if isinstance(op, Access) and not keeps(op):
-            with ir.InsertionPoint(op), op.operation.location:
+        if not isinstance(op, Access):
+            continue
+        kept = keeps(op)
+        if kept and (isinstance(op, tile.DescriptorStoreOp) or len(shape_of(op.output.type)) <= 2):
+            continue
+        with ir.InsertionPoint(op), op.operation.location:
+            if isinstance(op, tile.DescriptorLoadOp) and kept:
+                _flatten(op)
+            else:
                 _expand(op)
-            op.operation.erase()
+        op.operation.erase()
+
+
+def _flatten(op: tile.DescriptorLoadOp) -> None:
+    """Load a box as the matrix that it is."""
+    shape = shape_of(op.output.type)
+    type_ = tile_type(shape[-2:], element_of(op.output.type))
+    padding = op.padding if op.padding != "zero" else None
+    made = tile.DescriptorLoadOp.build(op.parts, results=[type_], padding=padding)
+    for use in list(op.output.uses):
+        user = use.owner
+        if isinstance(user, tile.ReshapeOp) and shape_of(user.tile.type) == shape[-2:]:
+            user.tile.replace_all_uses_with(made.output)
+    if is_used(op.output):
+        whole = tile.ReshapeOp.build(made.output, results=[op.output.type])
+        op.output.replace_all_uses_with(whole.tile)
 
 
 def _expand(op: Access) -> None:

@@ -8,7 +8,7 @@ floats keep their zeros' signs and NaNs, casts round and saturate as `tile.cast`
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import isnan
+from math import copysign, isnan
 from typing import cast
 
 from mlir import ir
@@ -54,6 +54,14 @@ def constant_number(value: ir.Value) -> ir.Attribute | None:
     if isinstance(attribute, ir.DenseElementsAttr):
         return attribute.get_splat_value() if attribute.is_splat else None
     return attribute
+
+
+def is_zero(value: ir.Value) -> bool:
+    """Whether a constant, or every element of one, is zero in all bits."""
+    number = constant_number(value)
+    if isinstance(number, ir.FloatAttr):
+        return number.value == 0 and copysign(1, number.value) > 0
+    return isinstance(number, ir.IntegerAttr) and number.value == 0
 
 
 def constant_int(value: ir.Value) -> int | None:

@@ -28,6 +28,7 @@ from tiledsl.transforms.warpgroup_operand import SharedOperand, operand_of
 MAPS = "tgpu.tensor_maps"
 _MOST_BOX = 256
 """Elements along a side of what one copy moves."""
+_MOST_DIMENSIONS = 5
 
 
 def number_of(value: ir.Value) -> Number | None:
@@ -48,22 +49,25 @@ def can_map(box: tile.Box, divisible: Sequence[bool], element_bytes: int) -> boo
     """Whether the launcher can describe a tensor, and copies can start anywhere in it.
 
     Args:
-        box: Any box of the tensor, two-dimensional.
+        box: Any box of the tensor, of two dimensions or more.
         divisible: Which of the kernel's arguments are known to be divisible by 16 (bytes for
             pointers).
         element_bytes: Bytes of an element.
     """
-    if len(box.sizes) != 2:
+    if not 2 <= len(box.sizes) <= _MOST_DIMENSIONS:
         return False
     base = number_of(box.base)
     sizes = [number_of(one) for one in box.sizes]
-    outer, inner = (number_of(one) for one in box.strides)
+    *outer, inner = (number_of(one) for one in box.strides)
     if base is None or base[0] != "argument" or not divisible[base[1]] or None in sizes:
         return False
-    if inner != ("constant", 1) or outer is None:
-        return False
-    kind, value = outer
-    return divisible[value] if kind == "argument" else value * element_bytes % 16 == 0 and value > 0
+
+    def fits(stride: Number | None) -> bool:
+        if stride is None or stride[0] == "argument":
+            return stride is not None and divisible[stride[1]]
+        return stride[1] * element_bytes % 16 == 0 and stride[1] > 0
+
+    return inner == ("constant", 1) and all(map(fits, outer))
 
 
 def place_tensor_maps(module: ir.Module) -> None:
@@ -97,16 +101,18 @@ def _spec(op: tgpu.BoxCopyOp, layouts: Layouts) -> MapSpec:
     box, held = op.box, held_by(op.buffer.type)
     operand = operand_in(op.buffer, layouts)
     rows = operand.shape[0]
-    numbers = [number_of(one) for one in (*reversed(box.sizes), box.strides[0], box.base)]
+    rank = len(box.sizes)
+    strides = list(reversed(box.strides))[1:]
+    numbers = [number_of(one) for one in (*reversed(box.sizes), *strides, box.base)]
     if None in numbers or rows > _MOST_BOX:
         raise CompilerBug(f"expected a tensor that the launcher can describe, found {op}")
-    width, height, stride, base = cast("list[Number]", numbers)
+    *known, base = cast("list[Number]", numbers)
     return MapSpec(
         str(element_of(held)),
         base[1],
-        (width, height),
-        (stride,),
-        (operand.swizzle_bytes // operand.element_bytes, rows),
+        tuple(known[:rank]),
+        tuple(known[rank:]),
+        (operand.swizzle_bytes // operand.element_bytes, rows, *(1,) * (rank - 2)),
         operand.swizzle_bytes,
     )
 

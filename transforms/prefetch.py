@@ -19,7 +19,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from math import copysign
 
 from mlir import ir
 
@@ -30,7 +29,7 @@ from tiledsl.dialects.layouts import Layouts
 from tiledsl.dialects.types import bit_width, element_of, is_pointer, is_tile, storage_bits
 from tiledsl.transforms.axis_facts import AxisFacts, vector_elements
 from tiledsl.transforms.effects import is_speculatable
-from tiledsl.transforms.fold import constant_number
+from tiledsl.transforms.fold import is_zero
 from tiledsl.transforms.memory_accesses import Accesses
 from tiledsl.transforms.rewrite import terminator
 from tiledsl.transforms.schedule import Loop, LoopOp, Plan, Role, plan
@@ -259,7 +258,7 @@ class _Chooser:
         return register_map(source, result) is None
 
     def _can_copy(self, op: tile.LoadOp) -> bool:
-        if not self.copies or not (op.other is None or _is_zero(op.other)):
+        if not self.copies or not (op.other is None or is_zero(op.other)):
             return False
         layout = self.layouts.of(op.ptr.type)
         elements = max(
@@ -267,11 +266,3 @@ class _Chooser:
             for axis in range(layout.rank)
         )
         return elements * storage_bits(op.result.type) // 8 >= _LEAST_COPY_BYTES
-
-
-def _is_zero(value: ir.Value) -> bool:
-    """Whether every element is zero, in all bits."""
-    number = constant_number(value)
-    if isinstance(number, ir.FloatAttr):
-        return number.value == 0 and copysign(1, number.value) > 0
-    return isinstance(number, ir.IntegerAttr) and number.value == 0

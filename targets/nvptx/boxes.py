@@ -46,6 +46,7 @@ def keeps_box(chip: Chip, access: Access) -> bool:
     type_ = access.output.type
     size, shape = storage_bits(type_) // 8, shape_of(type_)
     kernel = _function(access)
+    # A box is a matrix: along dimensions in front of the last two it has one element.
     if access.padding != "zero" or any(str(one.type) != "i32" for one in access.box.indices):
         return False
     if not can_map(access.box, _divisible(kernel), size):
@@ -53,7 +54,9 @@ def keeps_box(chip: Chip, access: Access) -> bool:
     base = number_of(access.box.base)
     if base is None or base[1] in written_arguments(kernel):
         return False
-    rows, columns = shape
+    *outer, rows, columns = shape
+    if any(extent > 1 for extent in outer):
+        return False
     if columns * size < _LEAST_ROW or not 8 <= rows <= _MOST_ROWS:
         return False
     return AxisFacts(kernel).of(access.box.indices[-1]).divisor * size % _START == 0
@@ -114,13 +117,14 @@ def _box_copy(lowering: Lowering, op: tgpu.BoxCopyOp) -> None:
     block = lowering.function.operation.regions[0].blocks[0]
     number: int = op.map
     map_ = lowering.value(block.arguments[number])
-    row, column = (lowering.value(one) for one in op.box.indices)
+    *outer, column = (lowering.value(one) for one in op.box.indices)
     acts = arith.andi(lowering.value(op.predicate), _first_thread(lowering))
     width = operand.swizzle_bytes // operand.element_bytes
     for first in range(0, operand.shape[1], width):
         to = emit.gep(lowering.value(op.buffer), operand.offset(0, first), integer(8))
         at = column if first == 0 else arith.addi(column, i32(first))
-        ptx.TensorLoadOp.build([to, lowering.value(op.barrier), acts, map_, at, row])
+        place = [at, *reversed(outer)]
+        ptx.TensorLoadOp.build([to, lowering.value(op.barrier), acts, map_, *place])
 
 
 def _proxy_fence(lowering: Lowering, op: tgpu.ProxyFenceOp) -> None:

@@ -77,11 +77,24 @@ def _from_registers(words: Sequence[ir.Value], type_: ir.Type) -> ir.Value:
 class _Assembly:
     """One instruction in the making: operands get numbers as they are added, outputs first."""
 
-    def __init__(self, outputs: Sequence[ir.Value] = (), types: Sequence[ir.Type] = ()) -> None:
-        """Begin with outputs, each with the value it has before (or, by type, with none)."""
+    def __init__(
+        self,
+        outputs: Sequence[ir.Value] = (),
+        types: Sequence[ir.Type] = (),
+        *,
+        early: bool = False,
+    ) -> None:
+        """Begin with outputs, each with the value it has before (or, by type, with none).
+
+        Args:
+            outputs: The values before.
+            types: The outputs' types, where they have no values before.
+            early: Whether outputs are written while operands are still read.
+        """
         self._types = [value.type for value in outputs] or list(types)
         self.outputs = [f"${i}" for i in range(len(self._types))]
-        self._constraints = [f"={_CONSTRAINT[emit.width_of(t)]}" for t in self._types]
+        mark = "=&" if early else "="
+        self._constraints = [f"{mark}{_CONSTRAINT[emit.width_of(t)]}" for t in self._types]
         self._operands = list(outputs)
         self._constraints += [str(i) for i in range(len(outputs))]
 
@@ -223,8 +236,12 @@ def _plain(text: str) -> Callable[[Any], None]:
 
 def _wgmma(op: ptx.WgmmaOp) -> ir.Value:
     """Write the run as one piece of assembly, so that no move comes between its steps."""
-    acc_type = op.acc.type
-    assembly = _Assembly(_to_registers(op.acc))
+    acc_type = op.sums.type
+    fresh = op.acc is None
+    if fresh:
+        assembly = _Assembly(types=[integer(32)] * emit.registers_of(op.sums), early=True)
+    else:
+        assembly = _Assembly(_to_registers(op.acc))
     sums = "{ " + ", ".join(assembly.outputs) + " }"
     in_registers = emit.is_vector(op.a.type)
     words = [assembly.operand(word) for word in emit.elements(op.a)] if in_registers else []
@@ -233,7 +250,7 @@ def _wgmma(op: ptx.WgmmaOp) -> ir.Value:
     steps = list(op.b_steps)
     each = len(words) // len(steps)
     turned = op.types.split(".")[1] in ("f16", "bf16")
-    lines = ["{", ".reg .pred on; .reg .b64 da, db;", "setp.ne.b32 on, 1, 0;"]
+    lines = ["{", ".reg .pred on; .reg .b64 da, db;", f"setp.ne.b32 on, {int(not fresh)}, 0;"]
     for number, step in enumerate(steps):
         if in_registers:
             left = "{ " + ", ".join(words[number * each : (number + 1) * each]) + " }"
@@ -241,6 +258,8 @@ def _wgmma(op: ptx.WgmmaOp) -> ir.Value:
             left = "da"
             lines.append(f"add.s64 da, {a}, {op.a_steps[number]};")
         lines.append(f"add.s64 db, {b}, {step};")
+        if fresh and number == 1:
+            lines.append("setp.ne.b32 on, 1, 0;")
         flags = ["on"]
         if not op.types.startswith("s32"):
             flags += ["1", "1"]

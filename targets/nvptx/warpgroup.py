@@ -22,12 +22,13 @@ from tiledsl.dialects import ptx, tgpu
 from tiledsl.dialects.diagnostics import CompilerBug
 from tiledsl.dialects.layout import LinearLayout
 from tiledsl.dialects.layout_f2 import log2_exact
-from tiledsl.dialects.types import held_by, storage_bits
+from tiledsl.dialects.types import element_of, held_by, storage_bits
 from tiledsl.targets.gpu import emit
 from tiledsl.targets.gpu.emit import i32, integer
 from tiledsl.targets.gpu.lowering import Handler, Lowering
 from tiledsl.targets.gpu.shared import buffer_layout
 from tiledsl.targets.nvptx.mma import Wgmma
+from tiledsl.transforms.fold import is_zero
 from tiledsl.transforms.warpgroup_operand import SharedOperand, operand_of
 
 _WARPGROUP = 4
@@ -132,7 +133,7 @@ def _warpgroup_mma(lowering: Lowering, op: tgpu.WarpgroupMmaOp) -> None:
     assert isinstance(entry, Wgmma)
     layout = lowering.layout(op.acc)
     groups = layout.bases["warp"][2:]
-    acc = lowering.value(op.acc)
+    acc = None if is_zero(op.acc) else lowering.value(op.acc)
     size = entry.fragments.registers("acc")
     b = _Descriptors(lowering, op.b, 1 if op.b_transposed else 0, [basis[1] for basis in groups])
     b_shape = b.operand.shape
@@ -155,10 +156,10 @@ def _warpgroup_mma(lowering: Lowering, op: tgpu.WarpgroupMmaOp) -> None:
             each = emit.registers_of(words) * columns // len(pieces)
             left, a_steps = emit.part(words, piece.number // columns * each, each), []
             turned = False
-        part = emit.part(acc, piece.number * size, size)
+        part = None if acc is None else emit.part(acc, piece.number * size, size)
         run = ptx.WgmmaOp.build(
             part, left, b.at(piece.column),
-            results=[part.type],
+            results=[emit.vector_of(size, element_of(op.acc.type))],
             shape=f"m64n{entry.n}k{entry.k}",
             types=_types(entry, op),
             a_steps=a_steps,

@@ -82,6 +82,45 @@ def test_a_product_reads_its_operands_through_descriptors(
 
 
 @tile.jit
+def products(
+    a, b, c, BATCH, M, N, K, ta, tb, tc,
+    BM: tile.constexpr, BN: tile.constexpr, BK: tile.constexpr,
+):  # fmt: skip
+    left = tile.make_tensor_descriptor(a, [BATCH, M, K], [ta, K, 1], [1, BM, BK])
+    right = tile.make_tensor_descriptor(b, [BATCH, K, N], [tb, N, 1], [1, BK, BN])
+    out = tile.make_tensor_descriptor(c, [BATCH, M, N], [tc, N, 1], [1, BM, BN])
+    batch, m, n = tile.program_id(2), tile.program_id(0) * BM, tile.program_id(1) * BN
+    for k in range(0, K, BK):
+        x = left.load([batch, m, k]).reshape((BM, BK))
+        y = right.load([batch, k, n]).reshape((BK, BN))
+        part = tile.dot(x, y)
+        if k > 0:
+            part += out.load([batch, m, n]).reshape((BM, BN))
+        out.store([batch, m, n], part.reshape((1, BM, BN)))
+
+
+def test_boxes_of_a_batch_end_where_its_matrix_ends(place: str) -> None:
+    rng = np.random.default_rng(4)
+    batch, m, n, k = 2, 72, 80, 96
+    a = rng.integers(-4, 5, (batch, m, k)).astype(np.float16)
+    b = rng.integers(-4, 5, (batch, k, n)).astype(np.float16)
+    c = np.full((batch, m, n), np.nan, np.float32)
+    products[tile.cdiv(m, 64), tile.cdiv(n, 64), batch](
+        a, b, c, batch, m, n, k, m * k, k * n, m * n, BM=64, BN=64, BK=32
+    )
+    np.testing.assert_array_equal(c, a.astype(np.float32) @ b.astype(np.float32))
+
+
+def test_tma_copies_boxes_of_a_batch_and_a_product_from_zero_needs_no_zeros() -> None:
+    types = dict.fromkeys("ab", "*fp16:16") | {"c": "*fp32:16"}
+    sizes = dict.fromkeys(("BATCH", "M", "N", "K", "ta", "tb", "tc"), "i32:16")
+    made = tile.compile(products, types | sizes, {"BM": 64, "BN": 64, "BK": 32}, target="sm_90a")
+    ptx = str(made.asm["ptx"])
+    assert "cp.async.bulk.tensor.3d" in ptx
+    assert ptx.count("setp.ne.b32 on, 0, 0;") == ptx.count("setp.ne.b32 on, 1, 0;") == 1
+
+
+@tile.jit
 def total(x, y, N, BLOCK: tile.constexpr):
     source = tile.make_tensor_descriptor(x, [N], [1], [BLOCK], padding_option="nan")
     target = tile.make_tensor_descriptor(y, [BLOCK], [1], [BLOCK])
