@@ -135,11 +135,15 @@ class WgmmaWaitOp(Op, name="ptx.wgmma_wait"):
 
 
 class MbarrierInitOp(Op, name="ptx.mbarrier_init"):
-    """`mbarrier.init`, and the fence that makes it visible to copies."""
+    """`mbarrier.init`; copies see it after `ptx.mbarrier_fence`."""
 
     barrier = Operand(Any_, "!llvm.ptr<3>.")
     predicate = Operand(I1, "Whether to.")
     count = Attr(int, "Arrivals that a phase waits for.")
+
+
+class MbarrierFenceOp(Op, name="ptx.mbarrier_fence"):
+    """`fence.mbarrier_init`: the `ptx.mbarrier_init` of this thread are visible to copies."""
 
 
 class MbarrierInvalOp(Op, name="ptx.mbarrier_inval"):
@@ -157,11 +161,19 @@ class MbarrierExpectOp(Op, name="ptx.mbarrier_expect"):
     bytes = Attr(int, "What copies bring in this phase.")
 
 
+class MbarrierArriveOp(Op, name="ptx.mbarrier_arrive"):
+    """`mbarrier.arrive`: what this thread did comes before what waits for the phase."""
+
+    barrier = Operand(Any_, "!llvm.ptr<3>.")
+    predicate = Operand(I1, "Whether to.")
+
+
 class MbarrierWaitOp(Op, name="ptx.mbarrier_wait"):
     """`mbarrier.try_wait.parity` until it is so."""
 
     barrier = Operand(Any_, "!llvm.ptr<3>.")
     parity = Operand(Any_, "i32.")
+    predicate = OptionalOperand(I1, "Whether to, the same in a warp; always, if absent.")
 
 
 class TensorLoadOp(Op, name="ptx.tensor_load"):
@@ -184,8 +196,10 @@ OPS: tuple[type[Op], ...] = (
     WgmmaCommitOp,
     WgmmaWaitOp,
     MbarrierInitOp,
+    MbarrierFenceOp,
     MbarrierInvalOp,
     MbarrierExpectOp,
+    MbarrierArriveOp,
     MbarrierWaitOp,
     TensorLoadOp,
 )

@@ -37,6 +37,7 @@ from tiledsl.dialects.types import element_of, held_by, layout_name, shape_of
 
 Shared = dialect_type("tgpu.shared", "a shared buffer")
 TensorMap = dialect_type("tgpu.tensor_map", "a description of a tensor that the launcher makes")
+ARRIVALS = ("thread", "warps")
 
 
 class LayoutOp(Op, name="tgpu.layout"):
@@ -138,9 +139,10 @@ class AsyncWaitOp(Op, name="tgpu.async_wait"):
 
 
 class MbarrierInitOp(Op, name="tgpu.mbarrier_init"):
-    """Make transaction barriers, one a slot, each in phase 0 and waiting for one arrival."""
+    """Make barriers in shared memory, one a slot, each in phase 0."""
 
     barriers = Operand(Shared, "S slots of one i64.")
+    arrivals = Attr(str, "Who ends a phase: one thread, or each warp.", "thread", ARRIVALS)
 
 
 class MbarrierExpectOp(Op, name="tgpu.mbarrier_expect"):
@@ -151,11 +153,33 @@ class MbarrierExpectOp(Op, name="tgpu.mbarrier_expect"):
     bytes = Attr(int, "What the copies of this phase bring.")
 
 
+class MbarrierArriveOp(Op, name="tgpu.mbarrier_arrive"):
+    """Each warp arrives at a barrier that waits for all: it has read what slots held.
+
+    Boxes may be copied to the slots when the phase is over. Products that read them are over for
+    the warp, and so are its threads' own reads.
+    """
+
+    parts = VariadicOperand(Shared, "The barrier, one i64; then the slots.", 9)
+    proxy = Attr(bool, "Whether threads read the slots themselves: as of `tgpu.barrier`.", False)
+
+    @property
+    def barrier(self) -> ir.Value:
+        """Where to arrive."""
+        return self.parts[0]
+
+    @property
+    def slots(self) -> list[ir.Value]:
+        """What may be overwritten."""
+        return list(self.parts[1:])
+
+
 class MbarrierWaitOp(Op, name="tgpu.mbarrier_wait"):
     """Wait until the barrier's phase of this parity is over; what was copied is then visible."""
 
     barrier = Operand(Shared, "One i64.")
     parity = Operand(I32, "0 or 1.")
+    by = Attr(str, "Who waits: all, or the warp that copies boxes.", "all", ("all", "issuer"))
 
 
 class MbarrierEndOp(Op, name="tgpu.mbarrier_end"):
@@ -180,6 +204,7 @@ class BoxCopyOp(Op, name="tgpu.box_copy"):
 
     parts = VariadicOperand(Any_, "Buffer, barrier, predicate, base, sizes, strides, indices.", 19)
     map = Attr(int, "Which argument of the kernel describes the tensor, once that is placed.", None)
+    guarded = Attr(bool, "Whether the issuer knows that nobody reads the slot any more.", False)
 
     @property
     def buffer(self) -> ir.Value:
@@ -338,6 +363,7 @@ OPS: tuple[type[Op], ...] = (
     AsyncWaitOp,
     MbarrierInitOp,
     MbarrierExpectOp,
+    MbarrierArriveOp,
     MbarrierWaitOp,
     MbarrierEndOp,
     BoxCopyOp,

@@ -30,15 +30,15 @@ from tiledsl.transforms.shared_uses import k_axis, reads_shared
 
 
 class Barriers:
-    """Transaction barriers, one a slot; built at the current insertion point."""
+    """Barriers, one a slot, that count bytes or warps; built at the current insertion point."""
 
-    def __init__(self, slots: int, layouts: Layouts) -> None:
+    def __init__(self, slots: int, layouts: Layouts, *, arrivals: str = "thread") -> None:
         word = ir.IntegerType.get_signless(64)
         name = layouts.name(LinearLayout.identity((1,)), "shared")
         self._slot_type = shared_type(tile_type((1,), word, name))
         held = tile_type((slots, 1), word, name)
         self.buffer: ir.Value = tgpu.AllocOp.build(results=[shared_type(held)]).buffer
-        tgpu.MbarrierInitOp.build(self.buffer)
+        tgpu.MbarrierInitOp.build(self.buffer, arrivals=arrivals)
 
     def slot(self, index: ir.Value) -> ir.Value:
         """Build the barrier of a slot."""
@@ -59,6 +59,8 @@ def copy_box(
     buffer: ir.Value,
     barrier: ir.Value,
     predicate: ir.Value,
+    *,
+    guarded: bool = False,
 ) -> None:
     """Build the copy of a load's box to a buffer.
 
@@ -68,9 +70,11 @@ def copy_box(
         buffer: A buffer or slot of the box's shape.
         barrier: What counts the bytes.
         predicate: Whether to copy.
+        guarded: Whether mbarriers say that nobody reads the buffer any more.
     """
     parts = [values.get(part, part) for part in load.parts]
-    tgpu.BoxCopyOp.build([buffer, barrier, predicate, *parts], loc=load.operation.location)
+    operands = [buffer, barrier, predicate, *parts]
+    tgpu.BoxCopyOp.build(operands, guarded=guarded or None, loc=load.operation.location)
 
 
 def can_read(use: ir.OpOperand, load: tile.DescriptorLoadOp) -> bool:

@@ -20,7 +20,10 @@ Atomics publish and acquire for the whole program: those that release come after
 accesses, those that acquire before all later ones; two that commute need no order.
 
 Units that multiply from shared memory, or copy boxes to it, see what threads did there only after
-a fence of the threads; barriers carry it (`proxy`).
+a fence of the threads; barriers carry it (`proxy`). A slot that boxes are copied to again and again
+needs no barrier of all threads: warps arrive at an mbarrier when they have read it, and who copies
+waits there. What products read takes no fence, as they and the copies are units alike; what
+threads read themselves (`local_load`) does, by each of them before its warp arrives.
 
 The author's own barriers (`tile.barrier`) order global memory whatever the analysis knows.
 
@@ -47,6 +50,7 @@ from tiledsl.dialects.contracts import operations
 from tiledsl.dialects.layouts import Layouts
 from tiledsl.transforms.kernels import body, kernels
 from tiledsl.transforms.memory_accesses import Accesses, State
+from tiledsl.transforms.shared_uses import buffer_uses
 
 
 def insert_barriers(module: ir.Module) -> None:
@@ -77,6 +81,8 @@ def _order_proxies(kernel: ir.OpView) -> None:
     yes = ir.BoolAttr.get(True, kernel.operation.context)
     fenced: set[ir.Operation] = set()
     for op in list(operations(kernel.operation)):
+        if isinstance(op, tgpu.MbarrierArriveOp) and any(map(_threads_read, op.slots)):
+            op.operation.attributes["proxy"] = yes
         if not isinstance(op, tgpu.BarrierOp | tgpu.ShareResultOp):
             continue
         idle = _outermost_idle_loop(op)
@@ -85,6 +91,12 @@ def _order_proxies(kernel: ir.OpView) -> None:
         elif idle not in fenced:
             fenced.add(idle)
             tgpu.ProxyFenceOp.build(loc=idle.location, ip=ir.InsertionPoint(idle))
+
+
+def _threads_read(slot: ir.Value) -> bool:
+    """Whether threads themselves read the buffer that a slot belongs to."""
+    buffer = slot.owner.buffer if isinstance(slot.owner, tgpu.SlotOp) else slot
+    return any(isinstance(user, tgpu.LocalLoadOp) for user in buffer_uses(buffer).users)
 
 
 def _outermost_idle_loop(op: ir.OpView) -> ir.Operation | None:

@@ -38,6 +38,7 @@ class Shared:
         slot: Which slot.
         writes: Whether it writes.
         layout: How threads share the tile; None if several may touch one element.
+        guarded: Whether mbarriers order it after all that was done to the same buffer.
     """
 
     buffer: ir.Operation
@@ -46,6 +47,7 @@ class Shared:
     slot: Slot
     writes: bool
     layout: LinearLayout | None
+    guarded: bool = False
 
     def conflicts(self, later: Shared) -> bool:
         """Whether a barrier must stand between this and a later access."""
@@ -53,6 +55,8 @@ class Shared:
             return False
         if self.buffer != later.buffer:
             return self.start < later.end and later.start < self.end
+        if later.guarded:
+            return False
         same_thread = self.layout is not None and self.layout == later.layout
         return not same_thread and not self.slot.differs(later.slot)
 
@@ -107,6 +111,7 @@ class Action:
         lands: Products that may stay in flight, where the op waits for the others.
         checked: Shared accesses that must not meet earlier ones, and that later ones wait for by
             themselves, at a transaction barrier.
+        given_up: Shared accesses of others that the op lets happen, when products are over.
     """
 
     shared: tuple[Shared, ...] = ()
@@ -117,6 +122,7 @@ class Action:
     flying: tuple[Shared, ...] | None = None
     lands: int | None = None
     checked: tuple[Shared, ...] = ()
+    given_up: tuple[Shared, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -141,7 +147,7 @@ class State:
             return "all"
         new_shared = (*action.shared, *action.copies, *action.checked)
         for old in (one for product in self.flying for one in product):
-            if any(old.conflicts(new) for new in new_shared):
+            if any(old.conflicts(new) for new in (*new_shared, *action.given_up)):
                 raise CompilerBug(f"expected {old} to be waited for before it is overwritten")
         new_shared += action.flying or ()
         if any(old.conflicts(new) for old in self.shared for new in new_shared):
@@ -260,14 +266,18 @@ class Accesses:
             case tgpu.AsyncWaitOp():
                 return Action(waits=op.pending)
             case tgpu.BoxCopyOp():
+                written = replace(self._shared(op.buffer, True, None), guarded=op.guarded)
                 return Action(
-                    checked=(self._shared(op.buffer, True, None),),
+                    checked=(written,),
                     touched=(self._global(op.box.base, False),),
                 )
             case tgpu.MbarrierInitOp() | tgpu.MbarrierEndOp():
                 return Action((self._shared(op.barriers, True, None),))
             case tgpu.MbarrierWaitOp():
                 return Action((self._shared(op.barrier, False, None),))
+            case tgpu.MbarrierArriveOp():
+                slots = tuple(self._shared(slot, True, None) for slot in op.slots)
+                return Action((self._shared(op.barrier, False, None),), given_up=slots)
             case tgpu.ShareResultOp():
                 write, read = (self._shared(op.buffer, writes, None) for writes in (True, False))
                 return Action((write,), after=(read,))

@@ -87,7 +87,8 @@ class _Pipeline:
         self._boxed = [n for n, one in prefetches.items() if one.way is Way.BOXES]
         self._stored = [n for n, one in prefetches.items() if one.way is Way.EXCHANGED]
         self._queued = [n for n, one in prefetches.items() if one.way in (Way.EXCHANGED, Way.HELD)]
-        # Boxes alone are asked for at the end of a trip, when the product before its own is done.
+        # Boxes alone are asked for at the end of a trip, when the product before its own is done:
+        # warps then arrive at the barrier of the slot that it read, and who copies waits there.
         self._late = len(self._boxed) == len(prefetches)
         self._chain = None
         if self._late or not self._boxed:
@@ -102,6 +103,7 @@ class _Pipeline:
         self._ahead = ahead
         self._copies = Copies(ahead, lag)
         self._barriers: Barriers | None = None
+        self._empty: Barriers | None = None
         # The loads themselves go while the new loop is filled.
         self._places = {n: one.load.operation.location for n, one in prefetches.items()}
         self._buffers: dict[int, ir.Value] = {}
@@ -114,6 +116,8 @@ class _Pipeline:
                 self._buffers[number] = self._allocate(number)
             if self._boxed:
                 self._barriers = Barriers(self._ahead + 1, self._layouts)
+            if self._late:
+                self._empty = Barriers(self._ahead + 1, self._layouts, arrivals="warps")
             ahead, queues = self._prologue()
             counts = sorted({self._slot_count(number) for number in self._buffers})
             zero = _integer("i32", 0)
@@ -131,9 +135,10 @@ class _Pipeline:
         if self._copied:
             after = ir.InsertionPoint.after(made)
             tgpu.AsyncWaitOp.build(pending=0, loc=self._loop.location, ip=after)
-        if self._barriers is not None:
-            after = ir.InsertionPoint.after(made)
-            tgpu.MbarrierEndOp.build(self._barriers.buffer, loc=self._loop.location, ip=after)
+        for barriers in (self._empty, self._barriers):
+            if barriers is not None:
+                after = ir.InsertionPoint.after(made)
+                tgpu.MbarrierEndOp.build(barriers.buffer, loc=self._loop.location, ip=after)
         if self._chain is not None:
             self._let_fly(self._chain, made)
         self._loop.erase()
@@ -229,7 +234,8 @@ class _Pipeline:
             prefetch = self._what.prefetches.get(number)
             if prefetch is not None and isinstance(prefetch.load, tile.DescriptorLoadOp):
                 slot = self._slot(number, slots[number])
-                copy_box(prefetch.load, values, slot, barrier, predicate)
+                guarded = self._empty is not None
+                copy_box(prefetch.load, values, slot, barrier, predicate, guarded=guarded)
             elif prefetch is not None and number in slots:
                 self._copy(number, values, exists, slots[number])
             elif prefetch is not None:
@@ -334,6 +340,7 @@ class _Pipeline:
         for number in self._stored:
             self._store(number, queues[number].pop(0), slots[Registers.slots][_WRITTEN])
         if self._late:
+            self._give_up(written, parts[-1][0])
             for op in list(body.operations):
                 if isinstance(op, tgpu.MbarrierExpectOp | tgpu.BoxCopyOp):
                     cast("Any", body).append(op.operation)
@@ -353,6 +360,14 @@ class _Pipeline:
         tgpu.MbarrierWaitOp.build(self._barriers.slot(index), parity[0])
         wraps = Lanes(index).eq(count - 1)
         return [(Lanes(parity[0]) ^ wraps.convert("arith.extui", "i32")).value]
+
+    def _give_up(self, written: Mapping[int, ir.Value], parity: ir.Value) -> None:
+        """Let the slots be overwritten that the trip before read, once every warp has done so."""
+        assert self._empty is not None
+        barrier = self._empty.slot(written[self._boxed[0]])
+        slots = [self._slot(number, written[number]) for number in self._boxed]
+        tgpu.MbarrierArriveOp.build([barrier, *slots])
+        tgpu.MbarrierWaitOp.build(barrier, parity, by="issuer")
 
     def _move_body(self, body: ir.Block) -> None:
         """Move the old body's ops, all but the last, to the end of the new one."""

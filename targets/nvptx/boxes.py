@@ -85,9 +85,27 @@ def _first_thread(lowering: Lowering) -> ir.Value:
     return lowering.once("first thread", compare)
 
 
+def _first_warp(lowering: Lowering) -> ir.Value:
+    def compare() -> ir.Value:
+        warp = i32(lowering.machine.warp_size)
+        return arith.cmpi(arith.CmpIPredicate.ult, lowering.place.thread, warp)
+
+    return lowering.once("first warp", compare)
+
+
+def _first_lane(lowering: Lowering) -> ir.Value:
+    def compare() -> ir.Value:
+        lane = arith.andi(lowering.place.thread, i32(lowering.machine.warp_size - 1))
+        return arith.cmpi(arith.CmpIPredicate.eq, lane, i32(0))
+
+    return lowering.once("first lane", compare)
+
+
 def _init(lowering: Lowering, op: tgpu.MbarrierInitOp) -> None:
+    count = lowering.kernel.num_warps if op.arrivals == "warps" else 1
     for barrier in _each(lowering, op.barriers):
-        ptx.MbarrierInitOp.build(barrier, _first_thread(lowering), count=1)
+        ptx.MbarrierInitOp.build(barrier, _first_thread(lowering), count=count)
+    ptx.MbarrierFenceOp.build()
 
 
 def _end(lowering: Lowering, op: tgpu.MbarrierEndOp) -> None:
@@ -106,8 +124,16 @@ def _expect(lowering: Lowering, op: tgpu.MbarrierExpectOp) -> None:
     ptx.MbarrierExpectOp.build(lowering.value(op.barrier), acts, bytes=op.bytes)
 
 
+def _arrive(lowering: Lowering, op: tgpu.MbarrierArriveOp) -> None:
+    if op.proxy:
+        ptx.ProxyFenceOp.build()
+        lowering.machine.warp_barrier()
+    ptx.MbarrierArriveOp.build(lowering.value(op.barrier), _first_lane(lowering))
+
+
 def _wait(lowering: Lowering, op: tgpu.MbarrierWaitOp) -> None:
-    ptx.MbarrierWaitOp.build(lowering.value(op.barrier), lowering.value(op.parity))
+    waits = _first_warp(lowering) if op.by == "issuer" else None
+    ptx.MbarrierWaitOp.build(lowering.value(op.barrier), lowering.value(op.parity), waits)
 
 
 def _box_copy(lowering: Lowering, op: tgpu.BoxCopyOp) -> None:
@@ -136,6 +162,7 @@ HANDLERS: dict[str, Handler] = {
     "tgpu.mbarrier_init": _init,
     "tgpu.mbarrier_end": _end,
     "tgpu.mbarrier_expect": _expect,
+    "tgpu.mbarrier_arrive": _arrive,
     "tgpu.mbarrier_wait": _wait,
     "tgpu.box_copy": _box_copy,
     "tgpu.proxy_fence": _proxy_fence,

@@ -285,7 +285,6 @@ def _mbarrier_init(op: ptx.MbarrierInitOp) -> None:
     barrier = assembly.operand(op.barrier)
     guard = assembly.guard(op.predicate)
     assembly.build(f"{guard}mbarrier.init.shared::cta.b64 [ {barrier} ], {op.count};")
-    _Assembly().build("fence.mbarrier_init.release.cluster;")
 
 
 def _mbarrier_inval(op: ptx.MbarrierInvalOp) -> None:
@@ -303,16 +302,25 @@ def _mbarrier_expect(op: ptx.MbarrierExpectOp) -> None:
     assembly.build(guard + text)
 
 
+def _mbarrier_arrive(op: ptx.MbarrierArriveOp) -> None:
+    assembly = _Assembly()
+    barrier = assembly.operand(op.barrier)
+    guard = assembly.guard(op.predicate)
+    assembly.build(f"{guard}mbarrier.arrive.shared::cta.b64 _, [ {barrier} ];")
+
+
 def _mbarrier_wait(op: ptx.MbarrierWaitOp) -> None:
     """Write the loop around try_wait, which gives up after a time that the hardware chooses."""
     assembly = _Assembly()
     barrier, parity = assembly.operand(op.barrier), assembly.operand(op.parity)
-    lines = [
-        "{",
-        ".reg .pred done;",
+    lines = ["{", ".reg .pred done;"]
+    if op.predicate is not None:
+        lines.append(f"@!{assembly.operand(op.predicate, 'b')} bra.uni over;")
+    lines += [
         "again:",
         f"mbarrier.try_wait.parity.shared::cta.b64 done, [ {barrier} ], {parity};",
         "@!done bra.uni again;",
+        *(["over:"] if op.predicate is not None else []),
         "}",
     ]
     assembly.build("\n\t".join(lines))
@@ -342,8 +350,10 @@ _WRITERS: dict[str, Callable[[Any], ir.Value | None]] = {
     "ptx.wgmma_commit": _plain("wgmma.commit_group.sync.aligned;"),
     "ptx.wgmma_wait": _wgmma_wait,
     "ptx.mbarrier_init": _mbarrier_init,
+    "ptx.mbarrier_fence": _plain("fence.mbarrier_init.release.cluster;"),
     "ptx.mbarrier_inval": _mbarrier_inval,
     "ptx.mbarrier_expect": _mbarrier_expect,
+    "ptx.mbarrier_arrive": _mbarrier_arrive,
     "ptx.mbarrier_wait": _mbarrier_wait,
     "ptx.tensor_load": _tensor_load,
 }
