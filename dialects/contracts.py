@@ -46,11 +46,17 @@ LEVELS = {level.name: level for level in (TILE, TGPU, MACHINE, LLVM)}
 
 def operations(root: ir.Operation | ir.OpView) -> Iterator[ir.OpView]:
     """Yield every op below `root`, parents before children."""
-    for region in root.regions:
+    for region in root.operation.regions:
         for block in region.blocks:
             for op in block.operations:
                 yield op
-                yield from operations(op)
+                if _has_regions(op):
+                    yield from operations(op)
+
+
+def _has_regions(op: ir.OpView) -> bool:
+    """Return whether the op has regions: most have none, and to iterate over none is slow."""
+    return len(op.operation.regions) > 0
 
 
 def check(module: ir.Module, level: Level) -> None:
@@ -64,9 +70,9 @@ def check(module: ir.Module, level: Level) -> None:
     except Exception as error:  # MLIR's own class is not in the bindings' stubs
         raise CompilerBug(str(error)) from None
     layouts = Layouts(module) if level.tiles == "laid out" else None
-    seen: dict[ir.Type, str | None] = {}
+    sound: set[ir.Type] = set()
     for op in operations(module.operation):
-        wrong = _dialect_fault(op, level) or _type_fault(op, level, layouts, seen)
+        wrong = _dialect_fault(op, level) or _type_fault(op, level, layouts, sound)
         if wrong is None and isinstance(op, Op):
             wrong = op.verify_attributes() or op.verify()
         if wrong is not None:
@@ -86,20 +92,21 @@ def _dialect_fault(op: ir.OpView, level: Level) -> str | None:
 
 
 def _type_fault(
-    op: ir.OpView, level: Level, layouts: Layouts | None, seen: dict[ir.Type, str | None]
+    op: ir.OpView, level: Level, layouts: Layouts | None, sound: set[ir.Type]
 ) -> str | None:
+    """Return what is wrong with the types of the values; `sound` gathers those that are not."""
     if isinstance(op, LayoutOp):
         return None
-    values = list(op.operation.results)
-    for region in op.operation.regions:
-        for block in region.blocks:
-            values += list(block.arguments)
-    for value in values:
-        type_ = value.type
-        if type_ not in seen:
-            seen[type_] = _tile_fault(type_, level, layouts)
-        if seen[type_] is not None:
-            return seen[type_]
+    types = op.operation.results.types
+    if _has_regions(op):
+        blocks = (block for region in op.operation.regions for block in region.blocks)
+        types = [*types, *(type_ for block in blocks for type_ in block.arguments.types)]
+    for type_ in types:
+        if type_ not in sound:
+            fault = _tile_fault(type_, level, layouts)
+            if fault is not None:
+                return fault
+            sound.add(type_)
     return None
 
 
