@@ -5,14 +5,19 @@ import struct
 import subprocess
 import sys
 from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import tiledsl as tile
+from tests.kernels.good_kernels import argmax_kernel
 from tiledsl.dialects.diagnostics import CompilerBug
-from tiledsl.targets.amdgpu.elf import SHT_DYNSYM, ElfFile, Symbol
+from tiledsl.targets.amdgpu.assemble import emit
+from tiledsl.targets.amdgpu.chips import CHIPS as CHIP_TABLE
+from tiledsl.targets.amdgpu.elf import SHF_ALLOC, SHN_FIRST_RESERVED, ElfFile, Symbol
 from tiledsl.targets.amdgpu.link import link
 
 from .samples import CHIPS, SCALE, TABLES, compiled
@@ -200,24 +205,140 @@ def linker() -> list[str] | None:
     return None
 
 
-@pytest.mark.skipif(linker() is None, reason="no ld.lld of LLVM 19 or later")
-@pytest.mark.parametrize("chip", CHIPS)
-def test_lld_exports_the_same_and_loads_the_same_contents(chip: str, tmp_path: Path):
-    (tmp_path / "k.o").write_bytes(compiled(TABLES, chip))
+needs_lld = pytest.mark.skipif(linker() is None, reason="no ld.lld of LLVM 19 or later")
+
+
+@cache
+def compiled_argmax(chip: str) -> bytes:
+    """Return the relocatable object of a whole kernel, with its tables of lines."""
+    signature = {"x": "*fp32:16", "out": "*i32:16", "rows": "i32", "columns": "i32"}
+    made = tile.compile(argmax_kernel, signature, {"M": 64, "N": 32}, target=chip)
+    found = emit(str(made.asm["llvm"]), CHIP_TABLE[chip]).object
+    assert found is not None
+    return found
+
+
+OBJECTS = {
+    "scale": partial(compiled, SCALE),
+    "tables": partial(compiled, TABLES),
+    "argmax": compiled_argmax,
+}
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One object, as lld links it and as we do."""
+
+    source: ElfFile
+    theirs: bytes
+    ours: bytes
+
+
+@pytest.fixture
+def pair(request: pytest.FixtureRequest, tmp_path: Path) -> Pair:
+    name, chip = request.param
+    given, made = tmp_path / "k.o", tmp_path / "k.so"
+    given.write_bytes(OBJECTS[name](chip))
     command = linker()
     assert command is not None
-    subprocess.run([*command, "-shared", tmp_path / "k.o", "-o", tmp_path / "k.so"], check=True)
-    theirs, ours = ElfFile((tmp_path / "k.so").read_bytes()), ElfFile(link(compiled(TABLES, chip)))
-    assert (ours.header.identity, ours.header.flags) == (
-        theirs.header.identity,
-        theirs.header.flags,
-    )
-    assert list(ours.notes()) == list(theirs.notes())
+    subprocess.run([*command, "-shared", given, "-o", made], check=True)
+    return Pair(ElfFile(given.read_bytes()), made.read_bytes(), link(given.read_bytes()))
 
-    def exported(file: ElfFile) -> set[tuple[str, int, int, int]]:
-        return {(s.name, s.size, s.info, s.other) for s in file.symbols(SHT_DYNSYM)}
 
-    assert exported(ours) == exported(theirs)
+pairs = pytest.mark.parametrize(
+    "pair",
+    [pytest.param((name, chip), id=f"{name}-{chip}") for name in OBJECTS for chip in CHIPS],
+    indirect=True,
+)
+
+
+@needs_lld
+@pairs
+def test_lld_gives_the_same_identity_notes_and_exports(pair: Pair):
+    theirs, ours = ElfFile(pair.theirs), ElfFile(pair.ours)
+    assert ours.header[:5] == theirs.header[:5]  # to the entry: none
+    assert ours.header.flags == theirs.header.flags
+    assert list(ours.notes()) == list(theirs.notes()) != []
+
+    def exported(file: bytes) -> dict[str, tuple[int, int, int, int]]:
+        """Give size, kind, visibility and protection of each symbol that a loader finds."""
+        loaded = load(file)
+        return {
+            name: (s.size, s.info, s.other, loaded.protection[s.value])
+            for name, s in loaded.symbols.items()
+        }
+
+    assert exported(pair.ours) == exported(pair.theirs) != {}
+
+
+def program_headers(file: bytes) -> list[tuple[int, int, int]]:
+    """Return type, flags and alignment of each program header."""
+    (offset,) = struct.unpack_from("<Q", file, 32)
+    _, count = struct.unpack_from("<HH", file, 54)
+    found = [struct.unpack_from("<IIQQQQQQ", file, offset + 56 * i) for i in range(count)]
+    return [(kind, flags, alignment) for kind, flags, *_, alignment in found]
+
+
+@needs_lld
+@pairs
+def test_lld_gives_the_same_program_headers_but_for_two_that_hip_does_not_need(pair: Pair):
+    optional = {6, 0x6474E552}  # PT_PHDR; PT_GNU_RELRO, and what it protects in a part of its own
+    theirs = {one for one in program_headers(pair.theirs) if one[0] not in optional}
+    ours = program_headers(pair.ours)
+    assert set(ours) == theirs
+    assert len(set(ours)) == len(ours)
+
+
+RELOCATED = {3: 8, 4: 4, 5: 8, 6: 4, 10: 4, 11: 4}
+"""How many bytes each kind of relocation fills."""
+
+
+def bases(source: ElfFile, linked: ElfFile) -> dict[int, int]:
+    """Return where each section of the input that is loaded went, by its index."""
+    placed = {s.name: s.address for s in linked.sections}
+    loaded = (s for s in source.sections if s.flags & SHF_ALLOC and s.name in placed)
+    found = {s.index: placed[s.name] for s in loaded}
+    addresses = {s.name: s.value for s in linked.symbols() if s.name}
+    for symbol in source.symbols():  # lld puts some sections into one, but names all symbols
+        if symbol.name in addresses and 0 < symbol.section < SHN_FIRST_RESERVED:
+            found[symbol.section] = addresses[symbol.name] - symbol.value
+    return found
+
+
+@needs_lld
+@pairs
+def test_lld_fills_the_same_bytes_with_the_same_targets(pair: Pair):
+    def contents(file: bytes) -> tuple[dict[str, bytes], list[tuple[str, int, str, int]]]:
+        """Give loaded sections without what is relocated, and the relocations' targets."""
+        loaded, base = load(file), bases(pair.source, ElfFile(file))
+        sections = {
+            s.index: bytearray(loaded.read(base[s.index], s.size))
+            for s in pair.source.sections
+            if s.flags & SHF_ALLOC and s.size
+        }
+        targets: list[tuple[str, int, str, int]] = []
+        relocations = [(s, r) for s, r in pair.source.relocations() if s.index in sections]
+        highs = {(s.index, r.offset): r for s, r in relocations if r.kind == 11}
+        for section, one in relocations:
+            held, size = sections[section.index], RELOCATED[one.kind]
+            if one.kind != 11:
+                distance = held[one.offset : one.offset + size]
+                if one.kind == 10:  # the high half is in the next instruction
+                    high = min(o for i, o in highs if i == section.index and o > one.offset)
+                    distance = distance + held[high : high + 4]
+                value = int.from_bytes(distance, "little", signed=True)
+                target = value + base[section.index] + one.offset - one.addend
+                symbol = pair.source.symbols()[one.symbol]
+                name = symbol.name or pair.source.section(symbol.section).name
+                targets.append((section.name, one.offset, name, target - base[symbol.section]))
+        for section, one in relocations:
+            size = RELOCATED[one.kind]
+            sections[section.index][one.offset : one.offset + size] = bytes(size)
+        names = {s.index: s.name for s in pair.source.sections}
+        return {names[index]: bytes(held) for index, held in sections.items()}, targets
+
+    assert contents(pair.ours) == contents(pair.theirs)
+    assert contents(pair.ours)[1]
 
 
 def test_a_reference_to_elsewhere_is_a_compiler_bug():
