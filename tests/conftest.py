@@ -1,6 +1,8 @@
 """Skip what needs an NVIDIA GPU where there is none, and the nightly matrix where it is not asked for."""
 
+from collections import Counter
 from functools import cache
+from typing import Any
 
 import pytest
 
@@ -9,8 +11,44 @@ from tiledsl.targets.nvptx.driver import driver
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add --nightly."""
+    """Add --nightly and --compare-emulator."""
     parser.addoption("--nightly", action="store_true", help="run tests marked nightly too")
+    parser.addoption(
+        "--compare-emulator",
+        action="store_true",
+        help="run the kernel suite's launches on CUDA on the PTX emulator too, and compare memory",
+    )
+
+
+COMPARED = pytest.StashKey[Counter[str]]()
+"""How many launches of --compare-emulator ended in which way."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Begin to count."""
+    config.stash[COMPARED] = Counter()
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Tell the process that started this worker, if one did, what was counted."""
+    output: dict[str, Any] | None = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output["compared"] = dict(session.config.stash[COMPARED])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Add what a worker counted."""
+    output: dict[str, Any] = getattr(node, "workeroutput", {})
+    node.config.stash[COMPARED].update(output.get("compared", {}))
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """Say what was counted."""
+    counts = config.stash[COMPARED]
+    if counts:
+        told = ", ".join(f"{count} {how}" for how, count in counts.most_common())
+        terminalreporter.write_line(f"launches on the device and the emulator: {told}")
 
 
 @pytest.hookimpl(trylast=True)

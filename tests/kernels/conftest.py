@@ -4,7 +4,8 @@ The suite is one: every test names the fixture `place` or `warps` and runs once 
 on the host, on an emulated chip of each family (each launch in both modes, see `both_modes`), with
 --nightly on every chip that can be emulated and with other numbers of warps, and, marked `gpu`, on a
 CUDA device. The arrays are NumPy's everywhere; a launch copies them to the device and back. NumPy is
-the oracle, see `oracle`.
+the oracle, see `oracle`. With --compare-emulator what runs on the CUDA device runs on an emulated
+one too, see `device_comparison`.
 
 Kernels' parameters have no types, because what they are (a pointer, a tile, a constant) is decided
 by each launch; pyproject.toml tells pyright so for this folder.
@@ -22,7 +23,10 @@ import pytest
 from hypothesis import settings
 
 import tiledsl as tile
+from tests.conftest import COMPARED
 from tests.kernels.both_modes import launch_in_both_modes
+from tests.kernels.device_comparison import Comparison
+from tiledsl import launch
 from tiledsl.targets.nvptx import ptxas
 
 _GPU = pytest.mark.gpu
@@ -102,6 +106,18 @@ def no_disk_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TILEDSL_CACHE", "0")
 
 
+@pytest.fixture(scope="session")
+def comparison(request: pytest.FixtureRequest) -> Generator[Comparison | None]:
+    """What compares launches on the CUDA device with the emulator's, where that is asked for."""
+    if not request.config.getoption("--compare-emulator"):
+        yield None
+        return
+    compared = Comparison(launch.driver_of("cuda"), launch.chip_of("cuda"))
+    with compared.watching():
+        yield compared
+    request.config.stash[COMPARED].update(compared.counts)
+
+
 @pytest.fixture(params=["host", *_emulated_places(), pytest.param("cuda", marks=_GPU)])
 def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Generator[str]:
     """The device that the test's launches run on."""
@@ -126,10 +142,15 @@ def warps(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ge
 
 
 def _prepare(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
-    if not where.startswith("emulate"):
+    if where.startswith("emulate"):
+        launch_in_both_modes(monkeypatch)
+        monkeypatch.setattr(ptxas, "find_ptxas", lambda: None)  # the emulator reads PTX
+    elif where == "cuda" and request.config.getoption("--compare-emulator"):
+        compared: Comparison = request.getfixturevalue("comparison")
+        compared.name = request.node.nodeid.partition("::")[2]
+        monkeypatch.setenv("TILEDSL_EMULATE_PROCESSES", "1")  # no child can use the device
+    else:
         return
-    launch_in_both_modes(monkeypatch)
-    monkeypatch.setattr(ptxas, "find_ptxas", lambda: None)  # the emulator reads PTX
     property_: Any = getattr(request.function, "hypothesis", None)
     if property_ is not None:
         name = "_hypothesis_internal_use_settings"

@@ -2,9 +2,9 @@
 
 Results are rounded once, as the instruction says. The `.approx` instructions are computed in
 float64 and rounded to nearest, so they are within the error that PTX documents and not the
-hardware's bits. A NaN that arithmetic gives is the hardware's canonical one: positive, with all
-fraction bits set; of f64 it is the processor's own, which is NVIDIA's too where it comes from an
-invalid operation.
+hardware's bits (see `approximations`). A NaN that arithmetic gives is the hardware's canonical one:
+positive, with all fraction bits set; of f64 it is the processor's own, which is NVIDIA's too where
+it comes from an invalid operation.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from tiledsl.targets.gpu.emulator.program import InstructionClass, Step
+from tiledsl.targets.nvptx.emulator import approximations
 from tiledsl.targets.nvptx.emulator import float_values as exact
 from tiledsl.targets.nvptx.emulator.float_values import canonical, flush, narrow, saturate
 from tiledsl.targets.nvptx.emulator.opcodes import Decoder, Opcode, Options, Table
@@ -124,15 +125,13 @@ def _approximated(function: Callable[..., Values]) -> Decoder:
         mode = options.choice((*_MODES, "approx", "full"))
         finish = _Finish.take(options)
         options.done()
-        to, *sources = instruction.operands
         coarse = kind == "f64" and finish.flushes
 
         def compute(*operands: Values) -> Values:
             found = function(*operands, mode)
             return _upper_half(found) if coarse else found
 
-        around = finish.around(compute)
-        return context.compute(to, kind, around, [(source, kind) for source in sources])
+        return approximations.step(instruction, context, kind, finish.around(compute))
 
     return decode
 
@@ -155,12 +154,11 @@ def _function(function: Callable[[Values], Values]) -> Decoder:
         options.ignore("approx")
         finish = _Finish.take(options)
         options.done()
-        to, source = instruction.operands
 
         def compute(values: Values) -> Values:
             return narrow(function(values.astype(np.float64)), values.dtype)
 
-        return context.compute(to, kind, finish.around(compute), [(source, kind)])
+        return approximations.step(instruction, context, kind, finish.around(compute))
 
     return decode
 

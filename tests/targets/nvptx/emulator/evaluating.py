@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -37,17 +39,34 @@ def _register(kind: np.dtype[Any], number: int) -> str:
     return f"%{'p' if kind == np.bool_ else _REGISTER[kind.itemsize]}{number}"
 
 
-def evaluate(
-    line: str, *inputs: NDArray[Any], results: tuple[Any, ...], chip: str = "sm_100a"
-) -> list[NDArray[Any]]:
-    """Return what an instruction computes for each row of the inputs.
+@dataclass(frozen=True)
+class Columns:
+    """One instruction on columns of operands, as a kernel of 32 threads a block.
 
-    Args:
-        line: The instruction; {d} and {q} stand for its results, {a}, {b}, {c}, {e}, {f} for operands.
-        inputs: One array an operand, of a type as wide as its register (bool: a predicate).
+    Attributes:
+        body: The kernel's body.
+        arrays: What it is given: the operands, then zeros for the results.
+        blocks: How many blocks it has.
+        rows: How many rows the operands had.
         results: The NumPy type of each result.
-        chip: What to run on.
     """
+
+    body: str
+    arrays: list[NDArray[Any]]
+    blocks: int
+    rows: int
+    results: list[np.dtype[Any]]
+
+    def found(self, arrays: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
+        """Return the results' columns of the arrays that the kernel left."""
+        last = arrays[len(self.arrays) - len(self.results) :]
+        return [
+            array.view(kind)[: self.rows] for array, kind in zip(last, self.results, strict=True)
+        ]
+
+
+def columns_of(line: str, inputs: Sequence[NDArray[Any]], results: tuple[Any, ...]) -> Columns:
+    """Return the kernel that executes an instruction for each row; see `evaluate`."""
     count = len(inputs[0])
     threads = -(-count // 32) * 32
     columns = [np.resize(array, threads) for array in inputs]
@@ -67,10 +86,24 @@ def evaluate(
         body += _store(names[name], len(columns) + i, kind)
     empty = [np.zeros(threads, kind) for kind in kinds]
     given = [array.view(np.uint8) if array.dtype == np.bool_ else array for array in columns]
-    outcome = run("\n".join(body), *given, *empty, chip=chip, threads=32, blocks=threads // 32)
+    return Columns("\n".join(body), [*given, *empty], threads // 32, count, kinds)
+
+
+def evaluate(
+    line: str, *inputs: NDArray[Any], results: tuple[Any, ...], chip: str = "sm_100a"
+) -> list[NDArray[Any]]:
+    """Return what an instruction computes for each row of the inputs.
+
+    Args:
+        line: The instruction; {d} and {q} stand for its results, {a}, {b}, {c}, {e}, {f} for operands.
+        inputs: One array an operand, of a type as wide as its register (bool: a predicate).
+        results: The NumPy type of each result.
+        chip: What to run on.
+    """
+    columns = columns_of(line, inputs, results)
+    outcome = run(columns.body, *columns.arrays, chip=chip, threads=32, blocks=columns.blocks)
     assert not outcome.findings, outcome.findings[0]
-    found = outcome.arrays[len(columns) :]
-    return [array.view(kind)[:count] for array, kind in zip(found, kinds, strict=True)]
+    return columns.found(outcome.arrays)
 
 
 def bits_of(array: NDArray[Any]) -> list[int]:

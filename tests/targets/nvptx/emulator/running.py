@@ -43,7 +43,7 @@ def kernel(body: str, arrays: int, *, chip: str, shared: int = 0) -> str:
     loads = "\n".join(f"ld.param.u64 %a{i}, [k_param_{i}];" for i in range(arrays))
     static = f".shared .align 1024 .b8 s[{shared}];" if shared else ""
     return f"""
-.version 8.6
+.version 8.7
 .target {chip}
 .address_size 64
 {static}
