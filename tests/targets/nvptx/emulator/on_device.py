@@ -55,12 +55,11 @@ def launch(
 
 
 def run_text(
-    driver: Driver, text: str, *arrays: Array, threads: int = 32, blocks: int = 1
+    driver: Driver, text: str, *arrays: Array, threads: int = 32, blocks: int = 1, entry: str = "k"
 ) -> list[Array]:
-    """Run a text's kernel `k` once."""
-    return launch(
-        driver, driver.load(text.encode(), "k", 0), arrays, threads=threads, blocks=blocks
-    )
+    """Run a text's kernel once."""
+    loaded = driver.load(text.encode(), entry, 0)
+    return launch(driver, loaded, arrays, threads=threads, blocks=blocks)
 
 
 class Functions:
