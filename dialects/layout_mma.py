@@ -279,9 +279,12 @@ def _with_k(
 class FmaOperands:
     """Operands for multiplying a tile in each thread's own fused multiply-adds.
 
-    Every thread holds the whole rows of a and columns of b that its accumulators need:
+    Every thread holds the whole rows of a and columns of b that its accumulators need. What one
+    step along k multiplies lies side by side, and can be read just before that step:
 
-        acc[r] += a[a_row[r] * k + i] * b[b_column[r] * k + i]   for i in range(k)
+        acc[r] += a[i * rows + a_row[r]] * b[i * columns + b_column[r]]   for i in range(k)
+
+    with `rows` and `columns` the registers of an operand by k.
     """
 
     a: LinearLayout
@@ -305,12 +308,12 @@ def fma_operands(acc: LinearLayout, k: int) -> FmaOperands:
 
 
 def _deep(layout: LinearLayout, axis: int, k: int) -> LinearLayout:
-    """Grow one dimension of size 1 to k, in the low register bits."""
+    """Grow one dimension of size 1 to k, in the high register bits."""
     axis %= layout.rank
     shape = [k if i == axis else size for i, size in enumerate(layout.shape)]
     dims = {name: list(dim) for name, dim in layout.bases.items()}
     deep = [tuple(b if i == axis else 0 for i in range(layout.rank)) for b in _powers(1, k)]
-    return LinearLayout({**dims, "register": deep + dims["register"]}, shape)
+    return LinearLayout({**dims, "register": dims["register"] + deep}, shape)
 
 
 def _powers(start: int, stop: int) -> Iterable[int]:

@@ -23,6 +23,7 @@ from tiledsl.targets.gpu.fp8 import to_f32
 from tiledsl.targets.gpu.lowering import Handler, Lowering, element_type
 from tiledsl.targets.gpu.machine import Fragment
 from tiledsl.targets.gpu.shape import registers_between
+from tiledsl.targets.gpu.split_registers import keep_order
 from tiledsl.targets.gpu.types import is_fp8
 
 
@@ -100,13 +101,15 @@ def _fma_dot(lowering: Lowering, op: tgpu.FmaDotOp) -> None:
     b = _operand(lowering, op.b, wanted.b, summed, op.b_unsigned, op)
     if summed != kept:
         acc = arith.extf(emit.resized(acc.type, summed), acc)
+    rows, columns = wanted.a.registers // depth, wanted.b.registers // depth
     for i in range(depth):
-        x = emit.shuffle(a, wanted.a_row * depth + i)
-        y = emit.shuffle(b, wanted.b_column * depth + i)
+        x = emit.shuffle(a, wanted.a_row + i * rows)
+        y = emit.shuffle(b, wanted.b_column + i * columns)
         if isinstance(summed, ir.IntegerType):
             acc = arith.addi(arith.muli(x, y), acc)
         else:
             acc = math_dialect.fma(x, y, acc)
+        keep_order(acc)
     if summed != kept:
         acc = arith.truncf(emit.resized(acc.type, kept), acc)
     lowering.define(op.result, acc)

@@ -23,8 +23,9 @@ from mlir import ir
 from mlir.dialects import arith, llvm
 
 from tiledsl.dialects import tgpu
+from tiledsl.dialects.contracts import operations
 from tiledsl.dialects.layouts import Layouts
-from tiledsl.dialects.types import is_tensor_map
+from tiledsl.dialects.types import bit_width, element_of, is_tensor_map
 from tiledsl.targets.gpu import (
     atomics,
     control_flow,
@@ -76,12 +77,28 @@ def lower_to_machine(module: ir.Module, *, machine: Machine) -> None:
         op.operation.erase()
 
 
-def kernel_of(op: ir.OpView, warp_size: int) -> Kernel:
+def kernel_of(op: ir.OpView, warp_size: int, types: Types) -> Kernel:
     """Read a kernel's name and sizes off its `func.func`."""
     attributes: Any = op.operation.attributes
     num_warps = int(attributes["tile.num_warps"].value)
     shared = attributes["tgpu.shared_bytes"].value if "tgpu.shared_bytes" in attributes else 0
-    return Kernel(attributes["sym_name"].value, num_warps, num_warps * warp_size, int(shared))
+    return Kernel(
+        attributes["sym_name"].value,
+        num_warps,
+        num_warps * warp_size,
+        int(shared),
+        _sums(op, types),
+    )
+
+
+def _sums(kernel: ir.OpView, types: Types) -> int:
+    """Give the 32-bit registers that a thread needs for the sums of the largest product."""
+    sums = 0
+    for op in operations(kernel.operation):
+        if isinstance(op, (tgpu.MmaOp, tgpu.WarpgroupMmaOp, tgpu.FmaDotOp)):
+            held = types.registers(op.acc.type) * bit_width(element_of(op.acc.type))
+            sums = max(sums, held // 32)
+    return sums
 
 
 def _lower_kernel(
@@ -91,7 +108,7 @@ def _lower_kernel(
     types: Types,
     combines: Mapping[str, ir.OpView],
 ) -> None:
-    kernel = kernel_of(op, machine.warp_size)
+    kernel = kernel_of(op, machine.warp_size, types)
     old = op.operation.regions[0].blocks[0]
     with line_location(op.operation.location) as location:
         with ir.InsertionPoint.at_block_begin(module.body):

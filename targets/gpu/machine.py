@@ -37,12 +37,14 @@ class Kernel:
         num_warps: Warps (waves) of a program.
         threads: `num_warps` times the machine's warp size.
         shared_bytes: Bytes of dynamic shared memory.
+        sums: 32-bit registers that a thread needs for the sums of the kernel's largest product.
     """
 
     name: str
     num_warps: int
     threads: int
     shared_bytes: int
+    sums: int = 0
 
 
 class Address:

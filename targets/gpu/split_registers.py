@@ -8,8 +8,10 @@ vectors of that length, and every op moves down to the first that needs it, whic
 computation of one piece in one place: the piece that a store writes just before that store.
 
 What touches memory or other threads stays in order, so loads from global memory stay as early as
-they were. Reads of shared memory move down too, among what writes none: the operands of a matrix
-instruction are read just before it, not all operands of all of them first.
+they were, and so does what `keep_order` marks: the multiply-adds of a product, step by step along
+k, where a sum at a time would hold all its operands at once. Reads of shared memory move down too,
+among what writes none: the operands of a matrix instruction are read just before it, not all
+operands of all of them first.
 
 Before: the `machine` level.
 After: the same; elementwise ops and shuffles have results of at most `width` registers.
@@ -44,6 +46,14 @@ _QUIET_INTRINSICS = tuple(
     f"llvm.{name}" for name in ("amdgcn.mfma.", "amdgcn.wmma.", "amdgcn.permlane", "nvvm.mma.")
 )
 """Intrinsics that neither write memory nor wait for who does."""
+
+
+_IN_ORDER = "tgpu.in_order"
+
+
+def keep_order(value: ir.Value) -> None:
+    """Let what computes a value stay behind what it now stands behind."""
+    value.owner.attributes[_IN_ORDER] = ir.UnitAttr.get()
 
 
 def split_registers(module: ir.Module, *, width: int = 8) -> None:
@@ -306,6 +316,8 @@ def _sink(block: ir.Block) -> None:
 def _is_movable(op: ir.OpView) -> bool:
     """Whether an op only computes."""
     name = op.operation.name
+    if _IN_ORDER in op.operation.attributes:
+        return False
     return is_pure(op) or name.startswith("vector.") or name in _PURE_LLVM
 
 
@@ -322,7 +334,11 @@ def _leaves_shared(op: ir.OpView) -> bool:
     if name == "llvm.call_intrinsic":
         called = ir.StringAttr(op.operation.attributes["intrin"]).value
         return called.startswith(_QUIET_INTRINSICS)
-    return name == "llvm.load" or (name.startswith("rocdl.") and name != "rocdl.s.barrier")
+    return (
+        is_pure(op)
+        or name == "llvm.load"
+        or (name.startswith("rocdl.") and name != "rocdl.s.barrier")
+    )
 
 
 def _needs(op: ir.OpView, index: dict[ir.Operation, int]) -> Iterator[int]:

@@ -10,7 +10,7 @@ from mlir.dialects import llvm
 
 from tiledsl.targets import llvm_codegen
 from tiledsl.targets.nvptx import ptxas
-from tiledsl.targets.nvptx.chips import Chip
+from tiledsl.targets.nvptx.chips import MAX_REGISTERS_PER_THREAD, Chip
 from tiledsl.targets.nvptx.chips import chip as find_chip
 from tiledsl.targets.nvptx.driver_options import driver_options
 from tiledsl.targets.nvptx.ptxas import Assembled
@@ -39,7 +39,8 @@ def assemble(module: ir.Module, chip: str, options: Options) -> Artifact:
     if ptxas.find_ptxas() is None:
         driver_options(options.ptxas_options)  # those it cannot have are told now
     else:
-        texts["ptx"], made = _machine_code(ptx, name, found, options)
+        threads = attributes["tile.threads"].value
+        texts["ptx"], made = _machine_code(ptx, name, found, threads, options)
         texts["cubin"] = binary = made.cubin
         resources = made.resources.get(name)
     return Artifact(
@@ -54,15 +55,18 @@ def assemble(module: ir.Module, chip: str, options: Options) -> Artifact:
     )
 
 
-def _machine_code(ptx: str, name: str, chip: Chip, options: Options) -> tuple[str, Assembled]:
+def _machine_code(
+    ptx: str, name: str, chip: Chip, threads: int, options: Options
+) -> tuple[str, Assembled]:
     """Return what ptxas makes of the text, and the text: if it spills, perhaps a better one.
 
     Left alone, ptxas weighs registers against resident blocks, and now and then settles for far
     fewer than there are and spills kilobytes. Told that one block is enough it takes all there are,
-    which is not what kernels want that do not spill.
+    which is not what kernels want that do not spill. One that has taken them all would only take
+    many times longer to spill as much.
     """
     made = _assembled(ptx, chip, options)
-    if not _spills(made, name):
+    if not _spills(made, name) or _registers(made, name) >= _most_registers(chip, threads):
         return ptx, made
     greedy = re.sub(r"^(\.reqntid .*)$", r"\1\n.minnctapersm 1", ptx, count=1, flags=re.MULTILINE)
     other = _assembled(greedy, chip, options)
@@ -78,6 +82,17 @@ def _assembled(ptx: str, chip: Chip, options: Options) -> Assembled:
 def _spills(made: Assembled, name: str) -> int:
     resources = made.resources.get(name)
     return 0 if resources is None else resources.spill_bytes or 0
+
+
+def _registers(made: Assembled, name: str) -> int:
+    resources = made.resources.get(name)
+    return 0 if resources is None else resources.registers or 0
+
+
+def _most_registers(chip: Chip, threads: int) -> int:
+    """Give what a thread can have of the registers; they are dealt out to warps by 8 a thread."""
+    each = chip.registers_per_sm // max(threads, chip.warp_size) // 8 * 8
+    return min(each, MAX_REGISTERS_PER_THREAD)
 
 
 def emit_ptx(text: str, chip: Chip) -> str:

@@ -28,6 +28,9 @@ _SHARED_ALIGNMENT = 1024
 """Bytes: what the widest swizzle that TMA and wgmma know asks for."""
 _ALL_LANES = -1
 _LAST_LANE = 31
+_MANY_SUMS = 192
+"""Registers for sums, of the 255 a thread can have, with which ptxas need not try to fit two blocks
+on a multiprocessor: it tries for minutes, and spills all the more."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +91,8 @@ class NvptxMachine:
             "nvvm.kernel": ir.UnitAttr.get(),
             "nvvm.reqntid": ir.DenseI32ArrayAttr.get([kernel.threads]),
         }
+        if kernel.sums > _MANY_SUMS:
+            found["nvvm.minctasm"] = ir.IntegerAttr.get(integer(32), 1)
         if self.max_registers is not None:
             found["nvvm.maxnreg"] = ir.IntegerAttr.get(integer(32), self.max_registers)
         return found

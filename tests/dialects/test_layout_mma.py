@@ -226,5 +226,8 @@ def test_fma_operands_multiply_without_exchange(batch: tuple[int, ...]):
     rng = np.random.default_rng(0)
     a, b = rng.integers(-9, 9, (*batch, m, k)), rng.integers(-9, 9, (*batch, k, n))
     held_a, held_b = a.ravel()[f.a.table], b.ravel()[f.b.table]
-    result = sum(held_a[..., f.a_row * k + i] * held_b[..., f.b_column * k + i] for i in range(k))
+    rows, columns = f.a.registers // k, f.b.registers // k
+    result = sum(
+        held_a[..., i * rows + f.a_row] * held_b[..., i * columns + f.b_column] for i in range(k)
+    )
     assert np.array_equal(result, (a @ b).ravel()[acc.table])

@@ -135,3 +135,22 @@ def test_what_nothing_needs_is_gone() -> None:
     text = str(split(module, 8))
     assert "addi" not in text
     assert "getelementptr" not in text
+
+
+def test_what_keeps_its_order_is_not_moved_and_what_it_needs_is_moved_to_it() -> None:
+    module = parse("""
+      llvm.func @kernel(%p: !llvm.ptr<3>, %q: !llvm.ptr<3>) {
+        %a = llvm.load %p : !llvm.ptr<3> -> vector<4xf32>
+        %b = llvm.load %q : !llvm.ptr<3> -> vector<4xf32>
+        %x = math.fma %a, %a, %a {tgpu.in_order} : vector<4xf32>
+        %y = math.fma %b, %b, %b {tgpu.in_order} : vector<4xf32>
+        llvm.store %y, %p : vector<4xf32>, !llvm.ptr<3>
+        llvm.store %x, %q : vector<4xf32>, !llvm.ptr<3>
+        llvm.return
+      }
+    """)
+    names = [op.operation.name for op in operations(split(module, 8).operation)]
+    assert names[-7:] == [
+        *("llvm.load", "math.fma", "llvm.load", "math.fma"),
+        *("llvm.store", "llvm.store", "llvm.return"),
+    ]

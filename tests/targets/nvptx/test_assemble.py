@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import re
 from dataclasses import replace
 from typing import Any
@@ -12,7 +13,7 @@ from tiledsl.dialects import tile
 from tiledsl.dialects.diagnostics import KernelError
 from tiledsl.targets.nvptx import ptxas
 from tiledsl.targets.nvptx.target import occupancy
-from tiledsl.targets.target import Options
+from tiledsl.targets.target import Artifact, Options
 
 
 def test_an_artifact_says_how_to_launch_it() -> None:
@@ -35,6 +36,24 @@ def test_the_entry_has_its_threads_and_shared_memory() -> None:
     assert ".maxnreg 128" in ptx
     assert re.search(r"\.extern \.shared \.align 1024 \.b8 shared_memory\[\]", ptx)
     assert made.shared_bytes >= 2 * 2 * 128 * 32 * 2  # two stages of two operands
+
+
+@pytest.mark.skipif(ptxas.find_ptxas() is None, reason="no ptxas")
+def test_a_product_of_multiply_adds_reads_each_step_just_before_it_and_does_not_spill() -> None:
+    made = compile_for("sm_90a", matmul(element="f32"), options=Options(num_stages=1))
+    assert made.resources is not None
+    assert made.resources.spill_bytes == 0
+    ptx = str(made.texts["ptx"])
+    assert ".minnctapersm" not in ptx
+    found = re.findall(r"ld\.shared\.v4|fma\.rn\.f32", ptx)
+    runs = [(name, len(list(same))) for name, same in itertools.groupby(found)]
+    assert len(runs) >= 16
+    assert max(length for name, length in runs if name != "fma.rn.f32") <= 32
+
+
+def test_more_sums_than_two_blocks_have_registers_for_are_given_all_of_them() -> None:
+    made = compile_for("sm_90a", matmul(element="f32"), options=Options(num_warps=2, num_stages=1))
+    assert ".minnctapersm 1" in str(made.texts["ptx"])
 
 
 def test_arguments_that_are_aligned_say_so() -> None:
@@ -69,27 +88,42 @@ def test_printing_declares_what_the_driver_provides() -> None:
     assert ptx.count("vprintf,") == 1
 
 
-@pytest.mark.skipif(ptxas.find_ptxas() is None, reason="no ptxas")
-def test_a_kernel_that_spills_is_assembled_again_for_one_block(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    spilling = iter([100, 0])
+def assembled_as(
+    monkeypatch: pytest.MonkeyPatch, spilling: list[int], registers: int
+) -> tuple[Artifact, list[str]]:
+    """Assemble a kernel of which ptxas tells other resources; return each text that it got too."""
     texts: list[str] = []
     real = ptxas.assemble
 
     def assemble(ptx: str, *args: Any, **options: Any) -> ptxas.Assembled:
+        told = {"registers": registers, "spill_bytes": spilling[len(texts)]}
         texts.append(ptx)
         made = real(ptx, *args, **options)
-        told = {n: replace(r, spill_bytes=next(spilling)) for n, r in made.resources.items()}
-        return replace(made, resources=told)
+        return replace(made, resources={n: replace(r, **told) for n, r in made.resources.items()})
 
     monkeypatch.setattr(ptxas, "assemble", assemble)
-    made = compile_for("sm_80", vector_add())
+    return compile_for("sm_80", vector_add()), texts
+
+
+@pytest.mark.skipif(ptxas.find_ptxas() is None, reason="no ptxas")
+def test_a_kernel_that_spills_is_assembled_again_for_one_block(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made, texts = assembled_as(monkeypatch, [100, 0], registers=128)
     assert ".minnctapersm" not in texts[0]
     assert ".minnctapersm 1" in texts[1]
     assert made.texts["ptx"] == texts[1]
     assert made.resources is not None
     assert made.resources.spill_bytes == 0
+
+
+@pytest.mark.skipif(ptxas.find_ptxas() is None, reason="no ptxas")
+def test_a_kernel_that_spills_with_all_registers_is_assembled_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made, texts = assembled_as(monkeypatch, [100, 0], registers=255)
+    assert made.texts["ptx"] == texts[0]
+    assert len(texts) == 1
 
 
 def test_without_ptxas_options_that_only_it_has_are_refused(
