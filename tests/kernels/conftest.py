@@ -1,11 +1,11 @@
 """Where the kernels of this suite run, and how many warps they have.
 
 The suite is one: every test names the fixture `place` or `warps` and runs once for each parameter:
-on the host, on an emulated chip of each family (each launch in both modes, see `both_modes`), with
---nightly on every chip that can be emulated and with other numbers of warps, and, marked `gpu`, on a
-CUDA device. The arrays are NumPy's everywhere; a launch copies them to the device and back. NumPy is
-the oracle, see `oracle`. With --compare-emulator what runs on the CUDA device runs on an emulated
-one too, see `device_comparison`.
+on the host, on emulated chips, and, marked `gpu`, on a CUDA device. Which cases run on which
+emulated chip, by default and with --nightly, `selection` says. An emulated launch runs twice,
+eagerly and lazily, see `both_modes`. The arrays are NumPy's everywhere; a launch copies them to the
+device and back. NumPy is the oracle, see `oracle`. With --compare-emulator what runs on the CUDA
+device runs on an emulated one too, see `device_comparison`.
 
 Kernels' parameters have no types, because what they are (a pointer, a tile, a constant) is decided
 by each launch; pyproject.toml tells pyright so for this folder.
@@ -14,8 +14,6 @@ by each launch; pyproject.toml tells pyright so for this folder.
 from __future__ import annotations
 
 import os
-import re
-from collections import defaultdict
 from collections.abc import Generator
 from typing import Any
 
@@ -24,29 +22,17 @@ from hypothesis import settings
 
 import tiledsl as tile
 from tests.conftest import COMPARED
+from tests.kernels import selection
 from tests.kernels.both_modes import launch_in_both_modes
 from tests.kernels.device_comparison import Comparison
+from tests.kernels.selection import FAMILIES, NIGHTLY, OTHER_WARPS, OTHERS, WARPS, Lengths
 from tiledsl import launch
 from tiledsl.targets.nvptx import ptxas
 
 _GPU = pytest.mark.gpu
-_NIGHTLY = pytest.mark.nightly
-_EMULATED = ("sm_80", "gfx942", "gfx1201")
-"""One chip of each family: mma.sync, mfma, wmma."""
-_OTHERS = (
-    "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_120",
-    "gfx90a", "gfx950", "gfx1100", "gfx1151", "gfx1200",
-)  # fmt: skip
 _EXAMPLES = 4
 """Hypothesis examples a test on an emulated chip; the host, which is quicker, has them all."""
 
-_MANY = 9
-"""Cases of one test on one chip above which they take turns on the chips."""
-_GRIDS = "test_grids_are_as_long_as_the_machine_allows["
-_TOO_LONG = {
-    f"{_GRIDS}emulate:": _NIGHTLY,
-    "-8400000]": pytest.mark.skip("millions of programs take an emulator hours"),
-}
 
 _EMULATE = os.environ.get("TILEDSL_TEST_EMULATE") == "1"
 
@@ -55,49 +41,27 @@ def _emulated_places() -> list[Any]:
     if not _EMULATE:
         return []
     return [
-        *(f"emulate:{chip}" for chip in _EMULATED),
-        *(pytest.param(f"emulate:{chip}", marks=_NIGHTLY) for chip in _OTHERS),
+        *(f"emulate:{chip}" for chip in FAMILIES),
+        *(pytest.param(f"emulate:{chip}", marks=NIGHTLY) for chip in OTHERS),
     ]
 
 
 def _emulated_warps() -> list[Any]:
     if not _EMULATE:
         return []
+    nightly = [(c, n) for c in FAMILIES for n in OTHER_WARPS] + [(c, WARPS) for c in OTHERS]
     return [
-        pytest.param((place, n), id=f"{place}-{n}", marks=() if n == 4 else _NIGHTLY)
-        for place in (f"emulate:{chip}" for chip in _EMULATED)
-        for n in (1, 2, 4, 8)
-    ]
+        *(pytest.param((f"emulate:{c}", WARPS), id=f"emulate:{c}-{WARPS}") for c in FAMILIES),
+        *(pytest.param((f"emulate:{c}", n), id=f"emulate:{c}-{n}", marks=NIGHTLY) for c, n in nightly),
+    ]  # fmt: skip
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let each case of a test with many cases run on one emulated chip, all of them nightly.
-
-    Which chip goes round, so that such a test runs on every chip. What takes an emulator minutes
-    runs nightly, and what takes it hours not at all.
-    """
-    functions: dict[str, dict[str, list[pytest.Item]]] = defaultdict(lambda: defaultdict(list))
-    for item in items:
-        chip = _emulated_chip(item)
-        if chip in _EMULATED:
-            functions[item.nodeid.partition("[")[0]][chip].append(item)
-    for chips in functions.values():
-        for number, chip in enumerate(_EMULATED):
-            cases = chips.get(chip, [])
-            for position, item in enumerate(cases):
-                if len(cases) > _MANY and position % len(_EMULATED) != number:
-                    item.add_marker(_NIGHTLY)
-    for item in items:
-        if _emulated_chip(item) is None:
-            continue
-        for part, mark in _TOO_LONG.items():
-            if part in item.nodeid:
-                item.add_marker(mark)
-
-
-def _emulated_chip(item: pytest.Item) -> str | None:
-    found = re.search(r"\[(?:.*-)?emulate:(\w+)", item.nodeid)
-    return found[1] if found else None
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Choose what runs on emulated chips."""
+    left_out = selection.choose(items)
+    if left_out:
+        config.hook.pytest_deselected(items=list(left_out))
+        items[:] = [item for item in items if item not in left_out]
 
 
 @pytest.fixture(autouse=True)
@@ -116,6 +80,14 @@ def comparison(request: pytest.FixtureRequest) -> Generator[Comparison | None]:
     with compared.watching():
         yield compared
     request.config.stash[COMPARED].update(compared.counts)
+
+
+@pytest.fixture
+def lengths(request: pytest.FixtureRequest) -> Lengths:
+    """The lengths of arrays that a test goes through for a type."""
+    item: Any = request.node
+    full = selection.chip_of(item) is None or bool(request.config.getoption("--nightly"))
+    return lambda dtype: selection.lengths(dtype, full)
 
 
 @pytest.fixture(params=["host", *_emulated_places(), pytest.param("cuda", marks=_GPU)])

@@ -18,6 +18,8 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 SIZES = (1, 7, 255, 256, 257, 1000)
 """Lengths about a block of 256: below, at, above, and several blocks with a ragged end."""
+PLAIN_SIZES = (7, 255, 1000)
+"""Those of which a kernel is told nothing, not being 1 or multiples of 16: one compilation for all."""
 
 BOOL = dtypes.bool_
 SIGNED = (dtypes.int8, dtypes.int16, dtypes.int32, dtypes.int64)

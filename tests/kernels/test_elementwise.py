@@ -13,6 +13,7 @@ from tests.kernels.oracle import (
     FLOATS,
     FP8,
     INTEGERS,
+    PLAIN_SIZES,
     SIGNED,
     SIZES,
     bits_of,
@@ -80,7 +81,7 @@ def run_binary(x, y, table: Named, result: DType) -> None:
 
 def sizes_for(dtype: DType) -> tuple[int, ...]:
     """Return every size for two types, and for the others those that share one compilation."""
-    return SIZES if dtype in (tile.int32, tile.float32) else (7, 255, 1000)
+    return SIZES if dtype in (tile.int32, tile.float32) else PLAIN_SIZES
 
 
 def in_type(function: Callable, dtype: DType) -> Callable:

@@ -7,7 +7,6 @@ import tiledsl as tile
 from tests.kernels.oracle import (
     ALL,
     GUARD,
-    SIZES,
     bits_of,
     check,
     is_poison,
@@ -15,6 +14,7 @@ from tests.kernels.oracle import (
     sample,
     whole,
 )
+from tests.kernels.selection import Lengths
 from tiledsl.dtypes import DType
 
 
@@ -25,8 +25,8 @@ def copy(x, out, n, BLOCK: tile.constexpr):
 
 
 @pytest.mark.parametrize("dtype", ALL, ids=str)
-def test_copies_of_ragged_arrays(warps: int, dtype: DType) -> None:
-    for n in SIZES:
+def test_copies_of_ragged_arrays(warps: int, lengths: Lengths, dtype: DType) -> None:
+    for n in lengths(dtype):
         x, out = sample(dtype, n, n), poisoned(n, dtype)
         copy[tile.cdiv(n, 256),](x, out, n, BLOCK=256, num_warps=warps)
         check(out, x, f"{n} {dtype}")

@@ -10,7 +10,6 @@ from tests.kernels.oracle import (
     BOOL,
     FLOATS,
     INTEGERS,
-    SIZES,
     cast,
     check,
     check_equal,
@@ -21,6 +20,7 @@ from tests.kernels.oracle import (
     whole,
     without_nan,
 )
+from tests.kernels.selection import Lengths
 from tiledsl.dtypes import DType
 
 
@@ -59,8 +59,8 @@ def first_extreme(function: Callable) -> Callable:
 
 
 @pytest.mark.parametrize("dtype", [*INTEGERS, *FLOATS], ids=str)
-def test_sums_of_ragged_rows(warps: int, dtype: DType) -> None:
-    for n in SIZES:
+def test_sums_of_ragged_rows(warps: int, lengths: Lengths, dtype: DType) -> None:
+    for n in lengths(dtype):
         # Small whole numbers: every order of additions gives the same, exactly.
         limit = 1 if dtype is tile.bfloat16 else 2
         x = whole(dtype, 3 * n, n, limit).reshape(3, n)
@@ -79,12 +79,12 @@ def result_of_sum(dtype: DType) -> DType:
 
 @pytest.mark.parametrize("dtype", [*INTEGERS, *FLOATS], ids=str)
 @pytest.mark.parametrize("name", ["max", "min"])
-def test_extremes_of_ragged_rows(warps: int, name: str, dtype: DType) -> None:
+def test_extremes_of_ragged_rows(warps: int, lengths: Lengths, name: str, dtype: DType) -> None:
     worst = dtype.lowest if name == "max" else dtype.highest
     if dtype.is_floating():
         worst = -np.inf if name == "max" else np.inf
     fill = np.asarray(worst).astype(dtype.numpy)[()]
-    for n in SIZES:
+    for n in lengths(dtype):
         x = sample(dtype, 5 * n, n).reshape(5, n)
         if dtype.is_floating():
             x = one_zero(x)
@@ -98,12 +98,14 @@ def test_extremes_of_ragged_rows(warps: int, name: str, dtype: DType) -> None:
 
 @pytest.mark.parametrize("dtype", [*INTEGERS, *FLOATS], ids=str)
 @pytest.mark.parametrize("name", ["argmax", "argmin"])
-def test_the_first_extreme_of_ragged_rows(warps: int, name: str, dtype: DType) -> None:
+def test_the_first_extreme_of_ragged_rows(
+    warps: int, lengths: Lengths, name: str, dtype: DType
+) -> None:
     worst = dtype.lowest if name == "argmax" else dtype.highest
     if dtype.is_floating():
         worst = -np.inf if name == "argmax" else np.inf
     fill = np.asarray(worst).astype(dtype.numpy)[()]
-    for n in SIZES:
+    for n in lengths(dtype):
         x = sample(dtype, 5 * n, n).reshape(5, n)
         x[4] = x[4, 0]  # all tied
         if dtype.is_floating():

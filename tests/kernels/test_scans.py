@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 import tiledsl as tile
-from tests.kernels.oracle import FLOATS, INTEGERS, SIZES, check, poisoned, sample, whole
+from tests.kernels.oracle import FLOATS, INTEGERS, check, poisoned, sample, whole
+from tests.kernels.selection import Lengths
 from tiledsl.dtypes import DType
 
 
@@ -32,8 +33,10 @@ def result_of_cumsum(dtype: DType) -> DType:
 
 @pytest.mark.parametrize("reverse", [False, True], ids=["forward", "reverse"])
 @pytest.mark.parametrize("dtype", [*INTEGERS, *FLOATS], ids=str)
-def test_prefix_sums_of_ragged_rows(warps: int, dtype: DType, reverse: bool) -> None:
-    for n in SIZES:
+def test_prefix_sums_of_ragged_rows(
+    warps: int, lengths: Lengths, dtype: DType, reverse: bool
+) -> None:
+    for n in lengths(dtype):
         # Sums that every type holds exactly.
         x = whole(dtype, 2 * n, n, 1).reshape(2, n)
         x[:, 100:] = 0
