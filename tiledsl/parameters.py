@@ -7,6 +7,7 @@ or text that ends in `constexpr`.
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
@@ -25,9 +26,20 @@ class Parameter:
 
 
 def _is_marker(annotation: object) -> bool:
+    # From Python 3.14 on, what does not resolve is a forward reference.
+    annotation = getattr(annotation, "__forward_arg__", annotation)
     if isinstance(annotation, str):
         return annotation.rpartition(".")[2].strip("\"' ") == "constexpr"
     return annotation is constexpr
+
+
+def _signature(function: Callable[..., object]) -> inspect.Signature:
+    """Read a signature, whatever names its annotations use."""
+    if sys.version_info >= (3, 14):
+        import annotationlib
+
+        return inspect.signature(function, annotation_format=annotationlib.Format.FORWARDREF)
+    return inspect.signature(function)
 
 
 def parameters_of(function: Callable[..., object]) -> list[Parameter]:
@@ -38,7 +50,7 @@ def parameters_of(function: Callable[..., object]) -> list[Parameter]:
     """
     kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     found: list[Parameter] = []
-    for parameter in inspect.signature(function).parameters.values():
+    for parameter in _signature(function).parameters.values():
         if parameter.kind in kinds:
             stars = 1 + kinds.index(parameter.kind)
             raise KernelError(

@@ -215,8 +215,9 @@ class _Walker:
                 self.visit(inner)
 
     def _visit_function(self, function: types.FunctionType) -> None:
-        self._put("function", function.__module__, function.__qualname__)
-        if _is_library(function.__module__) and function.__module__.startswith("tiledsl."):
+        module: str | None = function.__module__  # None where `exec` got a namespace without a name
+        self._put("function", module or "", function.__qualname__)
+        if module and module.startswith("tiledsl.") and _is_library(module):
             return
         code = function.__code__
         self._put(code.co_filename, str(code.co_firstlineno), code.co_linetable.hex())

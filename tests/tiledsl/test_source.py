@@ -60,6 +60,14 @@ def test_the_place_of_a_function_counts() -> None:
     assert len({digest(source, file) for source, file in places}) == 4
 
 
+def test_a_function_of_no_module_is_digested() -> None:
+    spaces: list[dict[str, Any]] = [{}, {}]
+    for space, number in zip(spaces, (1, 2), strict=True):
+        exec(f"def kernel(x):\n    return x + {number}\n", space)
+    one, two = (reach(space["kernel"]).digest for space in spaces)
+    assert one != two
+
+
 def test_a_rebound_global_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     found = reach(scaled)
     assert not found.changed()
