@@ -16,17 +16,9 @@ from tiledsl.targets.arguments import ArgumentLayout
 from tiledsl.targets.driver import DeviceInfo, Driver, Grid, Kernel, LaunchOptions
 
 from ..fake_library import fake_library
+from .fake_hip import LAUNCHED
 from .samples import SCALE, TABLES, compiled
 
-LAUNCHED = ctypes.CFUNCTYPE(
-    None,
-    ctypes.c_char_p,
-    ctypes.POINTER(ctypes.c_uint),
-    ctypes.c_size_t,
-    ctypes.c_void_p,
-    ctypes.c_size_t,
-    ctypes.c_int,
-)
 ARGUMENTS = ArgumentLayout(("ptr", "i32", "f32"))
 
 
@@ -64,7 +56,10 @@ def fake(tmp_path: Path):
     made = Fake(HipDriver(hip_library(path)), library)
 
     @LAUNCHED
-    def launched(entry: bytes, shape: Any, stream: int, data: int, size: int, device: int) -> None:
+    def launched(
+        entry: bytes, shape: Any, stream: int, data: int, size: int, device: int, *image: int
+    ) -> int:
+        del image
         arguments = ctypes.string_at(data, size)
         grid, block = tuple(shape[:3]), tuple(shape[3:6])
         made.launches.append(
@@ -72,6 +67,7 @@ def fake(tmp_path: Path):
         )
         if entry == b"scale":
             run_scale(arguments, block[0])
+        return 0
 
     library.fake_on_launch(launched)
     yield made
@@ -169,6 +165,7 @@ def test_a_shape_that_hip_would_wrap_is_refused(fake: Fake, grid: Grid, threads:
 
 
 def test_kernels_run_on_their_own_device_and_leave_the_current_one(fake: Fake):
+    fake.library.fake_chip(1, b"gfx942")
     first = fake.driver.load(scale(), "scale", 0)
     second = fake.driver.load(scale(), "scale", 0, device=1)
     assert fake.current() == 0
