@@ -32,7 +32,7 @@ from tiledsl.compile import (
     make_options,
 )
 from tiledsl.dialects.diagnostics import KernelError
-from tiledsl.dtypes import DType, constexpr, unwrap
+from tiledsl.dtypes import SCALARS, DType, constexpr, unwrap
 from tiledsl.parameters import Parameter, constant_key, parameters_of
 from tiledsl.source import Reach, reach
 from tiledsl.specialize import ArgType, parse_signature
@@ -139,13 +139,19 @@ class JITFunction:
             return
         if isinstance(value, Enum) or is_compound(value):  # without items: others go by leaf
             return
+        hint = f"annotate it `{parameter.name}: tile.constexpr` if the kernel depends on it"
+        if is_array(value):
+            expected = "an array of bools, integers or floats in this machine's byte order"
+            hint = f"the element types are {', '.join(map(str, SCALARS))}"
+        elif isinstance(value, int):
+            expected = "an integer of 64 bits"
+        else:
+            expected = "an array, a number, a bool, None, or a tuple, named tuple or dataclass of "
+            expected += "these"
         raise KernelError(
-            f"kernel `{self.name}`: argument `{parameter.name}`: expected an array, a number, a "
-            "bool, None, or a tuple, named tuple or dataclass of these, "
+            f"kernel `{self.name}`: argument `{parameter.name}`: expected {expected}, "
             f"found {describe(value)}",
-            hint=None
-            if is_array(value)
-            else f"annotate it `{parameter.name}: tile.constexpr` if the kernel depends on it",
+            hint=hint,
         )
 
     # --- launching -----------------------------------------------------------------------------

@@ -95,8 +95,23 @@ def test_a_launch_returns_the_compiled_kernel_and_reuses_it() -> None:
         ),
         (
             lambda x, o: scale[1](x.astype(complex), o, 1, 1.0),
-            "kernel `scale`: argument `x`: expected an array, a number, a bool, None, or a "
-            "tuple, named tuple or dataclass of these, found numpy.ndarray of complex128",
+            "kernel `scale`: argument `x`: expected an array of bools, integers or floats in this "
+            "machine's byte order, found numpy.ndarray of complex128\n  hint: the element types are "
+            "bool, int8, int16, int32, int64, uint8, uint16, uint32, uint64, float16, bfloat16, "
+            "float32, float64, float8e4m3fn, float8e5m2",
+        ),
+        (
+            lambda x, o: scale[1](x.astype(">f4"), o, 1, 1.0),
+            "kernel `scale`: argument `x`: expected an array of bools, integers or floats in this "
+            "machine's byte order, found numpy.ndarray of >f4\n  hint: the element types are "
+            "bool, int8, int16, int32, int64, uint8, uint16, uint32, uint64, float16, bfloat16, "
+            "float32, float64, float8e4m3fn, float8e5m2",
+        ),
+        (
+            lambda x, o: scale[1](x, o, 2**70, 1.0),
+            "kernel `scale`: argument `n`: expected an integer of 64 bits, "
+            "found int (1180591620717411303424)\n"
+            "  hint: annotate it `n: tile.constexpr` if the kernel depends on it",
         ),
         (
             lambda x, o: scale[1](x, o, 1, 1.0, BLOCK=x),
