@@ -55,6 +55,7 @@ from tiledsl.emulate import emulate  # isort: skip
 from tiledsl.autotune import autotune  # isort: skip
 from tiledsl.heuristics import heuristics  # isort: skip
 from tiledsl.config import Config
+from tiledsl.descriptor import TensorDescriptor
 from tiledsl.sizes import cdiv, next_power_of_2
 
 if TYPE_CHECKING:
@@ -302,6 +303,7 @@ __all__ = [
     "JITFunction",
     "KernelError",
     "PropagateNan",
+    "TensorDescriptor",
     "Value",
     "abs",
     "all",

@@ -16,6 +16,7 @@ import ast
 import importlib.util
 import json
 import os
+import re
 import sys
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
@@ -179,7 +180,8 @@ def _load(spec: str) -> JITFunction:
 def _pairs(text: str) -> dict[str, str]:
     """Read NAME=VALUE,NAME=VALUE."""
     pairs: dict[str, str] = {}
-    for part in filter(None, (part.strip() for part in text.split(","))):
+    parts = re.split(r",(?![^<]*>)", text)  # not within a tensor<...>
+    for part in filter(None, map(str.strip, parts)):
         name, equals, value = part.partition("=")
         if not equals:
             raise KernelError(f"expected NAME=VALUE, found {part!r}")

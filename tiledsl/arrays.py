@@ -74,7 +74,7 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
 
 @cache
 def _pointer_types(dtype: str) -> tuple[ArgType, ArgType]:
-    return ArgType(dtype, pointer=True), ArgType(dtype, pointer=True, divisible=True)
+    return ArgType(dtype, pointer=True), ArgType(dtype, pointer=True, divisor=DIVISOR)
 
 
 def pointer(dtype: str, address: int, place: str) -> Argument:
@@ -93,23 +93,7 @@ def _read_bool(value: object) -> Argument:
 @lru_cache(maxsize=4096)  # sizes and strides come again at every launch
 def _read_int(value: int) -> Argument | None:
     dtype = integer_type(value)
-    return None if dtype is None else (_integer(dtype, value), int(value), None)
-
-
-def _integer(dtype: str, value: int) -> ArgType:
-    if value == 1:
-        return _one(dtype)
-    return _multiple(dtype) if value % DIVISOR == 0 else _scalar_type(dtype)
-
-
-@cache
-def _one(dtype: str) -> ArgType:
-    return specialize_integer(dtype, 1)
-
-
-@cache
-def _multiple(dtype: str) -> ArgType:
-    return specialize_integer(dtype, DIVISOR)
+    return None if dtype is None else (specialize_integer(dtype, int(value)), int(value), None)
 
 
 def _read_float(value: float) -> Argument:
@@ -119,7 +103,7 @@ def _read_float(value: float) -> Argument:
 def _read_numpy_scalar(value: np.generic) -> Argument | None:
     name = _NUMPY_NAMES.get(value.dtype)
     if name in INTEGERS:
-        return _integer(name, int(value)), int(value), None
+        return specialize_integer(name, int(value)), int(value), None
     if name in FLOATS:
         return _scalar_type(name), float(value), None
     return _read_bool(value) if name == "i1" else None
@@ -272,29 +256,50 @@ def _dense(shape: Sequence[int], size: int) -> list[int]:
     return [size * math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
 
 
-def host_memory(value: object) -> HostMemory:
-    """Return the bytes that an array spans, on the host or where it lives."""
+class Extent(NamedTuple):
+    """Where the elements of an array are; strides in bytes."""
+
+    address: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    item_bytes: int
+    writable: bool
+
+
+def extent(value: object) -> Extent:
+    """Return where the elements of an array are, on the host or where it lives.
+
+    Raises:
+        KernelError: It does not share its memory as it should.
+    """
     array: Any = value
     if isinstance(value, np.ndarray):
-        span = _span(array.ctypes.data, array.shape, array.strides, array.itemsize)
-        return HostMemory(span.start, span.stop, bool(array.flags.writeable))
+        writable = bool(array.flags.writeable)
+        return Extent(array.ctypes.data, array.shape, array.strides, array.itemsize, writable)
     if is_torch_tensor(type(value)):
         size = array.element_size()
-        strides = [stride * size for stride in array.stride()]
-        span = _span(array.data_ptr(), tuple(array.shape), strides, size)
-        return HostMemory(span.start, span.stop, True)
-    if _readers.get(type(value)) is _read_cuda_interface:
+        strides = tuple(stride * size for stride in array.stride())
+        return Extent(array.data_ptr(), tuple(array.shape), strides, size, True)
+    if hasattr(type(value), "__cuda_array_interface__"):
         on_cuda = cuda_interface(value)
         size = on_cuda.dtype.itemsize
         steps = on_cuda.strides or _dense(on_cuda.shape, size)
-        span = _span(on_cuda.address, on_cuda.shape, steps, size)
-        return HostMemory(span.start, span.stop, not on_cuda.read_only)
+        return Extent(
+            on_cuda.address, tuple(on_cuda.shape), tuple(steps), size, not on_cuda.read_only
+        )
     shared = dlpack(value)
     tensor = shared.tensor
     size = tensor.bits // 8
-    shape = [tensor.shape[i] for i in range(tensor.ndim)]
-    strides = _dense(shape, size)
+    shape = tuple(tensor.shape[i] for i in range(tensor.ndim))
+    strides = tuple(_dense(shape, size))
     if tensor.strides:
-        strides = [tensor.strides[i] * size for i in range(tensor.ndim)]
-    span = _span((tensor.data or 0) + tensor.byte_offset, shape, strides, size)
-    return HostMemory(span.start, span.stop, not shared.read_only)
+        strides = tuple(tensor.strides[i] * size for i in range(tensor.ndim))
+    address = (tensor.data or 0) + tensor.byte_offset
+    return Extent(address, shape, strides, size, not shared.read_only)
+
+
+def host_memory(value: object) -> HostMemory:
+    """Return the bytes that an array spans, on the host or where it lives."""
+    found = extent(value)
+    span = _span(found.address, found.shape, found.strides, found.item_bytes)
+    return HostMemory(span.start, span.stop, found.writable)

@@ -106,6 +106,8 @@ class CompiledKernel:
         artifact: The code, as the target's driver takes it.
         tile_ir: The `tile` module that it was made from.
         written: The arguments that it may write through, by their place in the signature.
+        strides: The arguments that are strides of tensor descriptors, by name, and what TMA needs
+            them to be multiples of.
         seconds: How long each step of the compilation took, in order; empty if it came from disk.
     """
 
@@ -116,6 +118,7 @@ class CompiledKernel:
         artifact: Artifact,
         tile_ir: str,
         written: Sequence[int],
+        strides: Mapping[str, int],
         seconds: Sequence[tuple[str, float]] = (),
     ) -> None:
         self.name = name
@@ -123,6 +126,7 @@ class CompiledKernel:
         self.artifact = artifact
         self.tile_ir = tile_ir
         self.written = list(written)
+        self.strides = dict(strides)
         self.seconds = list(seconds)
 
     def __repr__(self) -> str:
@@ -207,6 +211,7 @@ def _compile(
     from tiledsl.transforms import run
     from tiledsl.transforms.kernels import kernels
     from tiledsl.transforms.memory_accesses import written_arguments
+    from tiledsl.transforms.place_tensor_maps import strides_of
 
     timings = run.Timings([("load the compiler", time.perf_counter() - start)])
     observers: list[Observer] = [timings]
@@ -217,6 +222,7 @@ def _compile(
         timings("trace", module, time.perf_counter() - start)
         tile_ir = str(module.operation.get_asm(enable_debug_info=True))
         written = [i for kernel in kernels(module) for i in written_arguments(kernel)]
+        strides = strides_of(module)
         if dumper is not None:
             dumper("trace", module, 0.0)
             observers.append(dumper)
@@ -226,7 +232,7 @@ def _compile(
         timings("assemble", module, time.perf_counter() - start)
     if dumper is not None:
         dumper.write_texts(artifact.texts)
-    return CompiledKernel(name, request, artifact, tile_ir, written, timings.seconds)
+    return CompiledKernel(name, request, artifact, tile_ir, written, strides, timings.seconds)
 
 
 def _assemble(owner: Target, module: ir.Module, chip: str, options: Options) -> Artifact:
@@ -246,6 +252,7 @@ def _to_entry(compiled: CompiledKernel) -> dict[str, str | bytes]:
         "shared_bytes": artifact.shared_bytes,
         "threads": artifact.threads,
         "written": compiled.written,
+        "strides": compiled.strides,
         "resources": asdict(artifact.resources) if artifact.resources else None,
         "tensor_maps": MapSpec.write(artifact.tensor_maps),
     }
@@ -275,7 +282,8 @@ def _from_entry(name: str, request: Request, entry: Mapping[str, Any]) -> Compil
         resources=Resources(**resources) if resources else None,
         tensor_maps=tuple(MapSpec.parse(about["tensor_maps"])),
     )
-    return CompiledKernel(name, request, artifact, entry["tile"], about["written"])
+    written, strides = about["written"], about["strides"]
+    return CompiledKernel(name, request, artifact, entry["tile"], written, strides)
 
 
 OPTION_NAMES = tuple(Options.__dataclass_fields__)

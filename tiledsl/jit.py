@@ -16,6 +16,8 @@ import inspect
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from enum import Enum
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, TypeVar, overload
@@ -31,12 +33,13 @@ from tiledsl.compile import (
     known_targets,
     make_options,
 )
+from tiledsl.descriptor import TensorDescriptor, parse_signature
 from tiledsl.dialects.diagnostics import KernelError
 from tiledsl.dtypes import SCALARS, DType, constexpr, unwrap
 from tiledsl.parameters import Parameter, constant_key, parameters_of
 from tiledsl.source import Reach, reach
-from tiledsl.specialize import ArgType, parse_signature
-from tiledsl.tuples import Parts, is_compound, items_of, parameter_of, run_time_names
+from tiledsl.specialize import ArgType, Strides
+from tiledsl.tuples import Parts, is_compound, items_of, kind_of, parameter_of, run_time_names
 from tiledsl.warm import Launches
 
 if TYPE_CHECKING:
@@ -66,6 +69,8 @@ class JITFunction:
         self._reach: Reach | None = None
         self._loaded: dict[object, launch.Loaded] = {}
         self._compiled: dict[object, CompiledKernel] = {}
+        self._placed: dict[tuple[CompiledKernel, str], launch.Loaded] = {}
+        self._strides = Strides()
         self._launches = Launches(self.parameters)
 
     def __repr__(self) -> str:
@@ -129,7 +134,7 @@ class JITFunction:
     def _check_constant(self, parameter: Parameter, value: object) -> None:
         """Raise unless `value`, which has no run-time form, may be part of the kernel."""
         if parameter.constexpr:
-            if is_array(value):
+            if is_array(value) or isinstance(value, TensorDescriptor):
                 raise KernelError(
                     f"kernel `{self.name}`: argument `{parameter.name}` is a constexpr, "
                     f"expected a value known at compile time, found {describe(value)}"
@@ -146,8 +151,8 @@ class JITFunction:
         elif isinstance(value, int):
             expected = "an integer of 64 bits"
         else:
-            expected = "an array, a number, a bool, None, or a tuple, named tuple or dataclass of "
-            expected += "these"
+            expected = "an array, a number, a bool, None, a TensorDescriptor, or a tuple, named "
+            expected += "tuple or dataclass of these"
         raise KernelError(
             f"kernel `{self.name}`: argument `{parameter.name}`: expected {expected}, "
             f"found {describe(value)}",
@@ -227,7 +232,7 @@ class JITFunction:
         objects: list[object],
     ) -> Parts:
         """Return the part of the key that a tuple or the like is; add its leaves to the lists."""
-        key: list[object] = [compound.__class__]
+        key: list[object] = [kind_of(compound)]
         for value in items_of(compound):
             argument = read(value)
             if argument is not None:
@@ -277,8 +282,9 @@ class JITFunction:
                 self._sort(parameter, value, part, signature, constexprs)
             options = make_options(given)
             request = Request(signature, constexprs, launch.chip_of(place), options)
-            loaded = launch.Loaded(self.compile(request), place)
-            self._loaded[full_key] = loaded
+            compiled = self._compile_coarsely(request)
+            loaded = self._placed.get((compiled, place)) or launch.Loaded(compiled, place)
+            self._placed[compiled, place] = self._loaded[full_key] = loaded
             return loaded
 
     def _sort(
@@ -307,13 +313,38 @@ class JITFunction:
         with self._lock:
             self._reach = None
             self._loaded.clear()
+            self._placed.clear()
             self._compiled.clear()
+            self._strides.clear()
             self._launches.forget()
 
     # --- compiling -----------------------------------------------------------------------------
 
-    def compile(self, request: Request) -> CompiledKernel:
-        """Compile for `request`, or find it in memory or on disk."""
+    def _compile_coarsely(self, request: Request) -> CompiledKernel:
+        """Compile for as much of a launch's types as makes a difference.
+
+        What does is learned by tracing the kernel: which integers are strides of descriptors.
+        """
+        while True:
+            coarse = replace(request, signature=self._strides.coarse(request.signature))
+            with suppress(_Learned):
+                compiled = self.compile(coarse, request.signature)
+                self._strides.learn(compiled.strides)
+                if self._strides.coarse(request.signature) == coarse.signature:
+                    return compiled
+
+    def compile(
+        self, request: Request, launched: Mapping[str, ArgType] | None = None
+    ) -> CompiledKernel:
+        """Compile for `request`, or find it in memory or on disk.
+
+        Args:
+            request: What to compile for.
+            launched: All that the launch knows of its arguments, if one asks.
+
+        Raises:
+            _Learned: The request is coarser in a stride than that launch may be.
+        """
         with self._lock:
             key = (
                 tuple(request.signature.items()),
@@ -322,15 +353,22 @@ class JITFunction:
                 request.options,
             )
             if key not in self._compiled:
+                traced = functools.partial(self._trace, launched)
                 self._compiled[key] = compile_kernel(
-                    self.name, self._trace, request, self.disk_key(request)
+                    self.name, traced, request, self.disk_key(request)
                 )
             return self._compiled[key]
 
-    def _trace(self, request: Request) -> ir.Module:
+    def _trace(self, launched: Mapping[str, ArgType] | None, request: Request) -> ir.Module:
         from tiledsl.trace import trace
+        from tiledsl.transforms.place_tensor_maps import strides_of
 
-        return trace(self.fn, request.signature, request.constexprs, request.options)
+        module = trace(self.fn, request.signature, request.constexprs, request.options)
+        if launched is not None:
+            self._strides.learn(strides_of(module))
+            if self._strides.coarse(launched) != request.signature:
+                raise _Learned
+        return module
 
     def disk_key(self, request: Request) -> str | None:
         """Return the entry's name on disk, or None where something captured has no description."""
@@ -347,6 +385,10 @@ class JITFunction:
             *(cache.version(), self._reach.digest, captured.digest, types, dtypes, order),
             *(request.chip, repr(request.options)),
         )
+
+
+class _Learned(Exception):
+    """Tracing a kernel told that a launch has to ask for a finer signature."""
 
 
 def _nothing(**_: object) -> None:
@@ -428,8 +470,9 @@ def compile(
     Args:
         kernel: What `tile.jit` made.
         signature: Type of each run-time parameter, as {"x": "*fp16:16", "n": "i32"}: see
-            `tiledsl.specialize`. Item 0 of a tuple `x` is called "x.0"; field `rows` of a named
-            tuple or dataclass "x.rows", and its class is the constexpr "x".
+            `tiledsl.specialize`, and `tiledsl.descriptor` for "tensor<fp16, 128x64>:16". Item 0 of
+            a tuple `x` is called "x.0"; field `rows` of a named tuple or dataclass "x.rows", and
+            its class is the constexpr "x".
         constexprs: Values of the other parameters; those with defaults may be left out.
         target: A chip, as "host", "sm_90a" or "gfx942".
         **options: As of a launch: num_warps, num_stages, ...
@@ -449,8 +492,8 @@ def compile(
         )
     if target not in known_targets() and target != "cpu":
         raise KernelError(f"expected a target among {', '.join(known_targets())}, found {target!r}")
-    types = parse_signature(signature)
-    values = dict(constexprs or {})
+    types, described = parse_signature(signature)
+    values = {**(constexprs or {}), **described}
     given = {parameter_of(name) for name in (*types, *values)}
     for name in sorted(given - {parameter.name for parameter in kernel.parameters}):
         raise KernelError(f"kernel `{kernel.name}`: no parameter is called `{name}`")

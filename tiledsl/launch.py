@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import operator
 import sys
-import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import cache
@@ -232,7 +231,7 @@ class TensorMaps:
         address, sizes = int(values[spec.base]), tuple(map(number, spec.sizes))
         size = KINDS[spec.element].size
         strides = tuple(number(one) * size for one in spec.strides)
-        if 0 in sizes:
+        if min(sizes) <= 0:
             address = _zeros(self._place)
             sizes, strides = (1,) * len(sizes), (16,) * len(strides)
         described = TensorMap(spec.element, address, sizes, strides, spec.box, spec.swizzle)
@@ -368,15 +367,3 @@ def _bytes_at(memory: HostMemory) -> np.ndarray[Any, np.dtype[np.uint8]]:
         return np.empty(0, np.uint8)
     view: Any = (ctypes.c_uint8 * size).from_address(memory.low)
     return np.frombuffer(view, np.uint8)
-
-
-_loading = threading.Lock()
-
-
-def load(compiled: CompiledKernel, place: str, loaded: dict[tuple[int, str], Loaded]) -> Loaded:
-    """Return `compiled` loaded at `place`, loading it if `loaded` does not have it."""
-    key = (id(compiled), place)
-    with _loading:
-        if key not in loaded:
-            loaded[key] = Loaded(compiled, place)
-        return loaded[key]

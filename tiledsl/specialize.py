@@ -5,20 +5,30 @@ An `ArgType` is a part of a compilation's key. At a launch it is read off the va
 
     {"x": "*fp16:16", "n": "i32:16", "stride": "1", "scale": "fp32"}
 
-`*T` is a pointer to T, `:16` says that the address (in bytes) or the integer is a multiple of 16, a
-literal integer fixes the argument at that value. Knowing more gives better code, and a kernel
-compiled for less still runs: specialization never changes a result.
+`*T` is a pointer to T, `:16` says that the address (in bytes) or the integer is a multiple of 16
+(`:8` or `:4` of an integer, that it is one of 8 or 4), a literal integer fixes the argument at that
+value. Knowing more gives better code, and a kernel compiled for less still runs: specialization
+never changes a result.
+
+A launch reads all that can matter of an integer, but a kernel is compiled anew only for what does
+(`ArgType.coarse`): whether it is a multiple of 16, and for the strides of tensor descriptors, which
+TMA needs to be multiples of 16 bytes, finer (`Strides`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 
 from tiledsl.dialects.diagnostics import KernelError
 
 DIVISOR = 16
-"""The one multiple that specialization knows: bytes of the widest global access."""
+"""The multiple that specialization knows of all arguments: bytes of the widest global access."""
+FINER = (8, 4)
+"""What else an integer may be a multiple of: elements of 2 and of 4 bytes in a stride of 16."""
+_MOST_STRIDE = 2**36
+"""Below it are strides that TMA takes, whatever the element type."""
 
 INTEGERS = {f"{sign}{bits}": (bits, sign == "i") for bits in (8, 16, 32, 64) for sign in "iu"}
 """Bits and signedness of each integer name; a bool is "i1"."""
@@ -34,19 +44,23 @@ class ArgType:
     Attributes:
         dtype: The element type's name, one of `NAMES`.
         pointer: Whether the argument is the address of elements of that type.
-        divisible: Whether the address in bytes, or the integer, is a multiple of 16.
+        divisor: What the address in bytes, or the integer, is known to be a multiple of: 16, of an
+            integer also 8 or 4; 1 if nothing is known.
         value: The integer that the argument always is, or None. Such an argument is still passed.
+        extreme: Whether the integer is none that TMA takes for a stride: zero, negative or huge.
+            Only launches know it.
     """
 
     dtype: str
     pointer: bool = False
-    divisible: bool = False
+    divisor: int = 1
     value: int | None = None
+    extreme: bool = False
     _hash: int = field(init=False, repr=False, compare=False, default=0)
 
     def __post_init__(self) -> None:
         # Every launch hashes one a parameter, and there are few of them.
-        known = hash((self.dtype, self.pointer, self.divisible, self.value))
+        known = hash((self.dtype, self.pointer, self.divisor, self.value, self.extreme))
         object.__setattr__(self, "_hash", known)
 
     def __hash__(self) -> int:
@@ -54,17 +68,31 @@ class ArgType:
 
     def __reduce__(self) -> tuple[type[ArgType], tuple[object, ...]]:
         # Another process hashes text with another seed.
-        return ArgType, (self.dtype, self.pointer, self.divisible, self.value)
+        return ArgType, (self.dtype, self.pointer, self.divisor, self.value, self.extreme)
 
     def __str__(self) -> str:
         if self.value is not None:
             return str(self.value)
-        return f"{'*' if self.pointer else ''}{self.dtype}{':16' if self.divisible else ''}"
+        multiple = f":{self.divisor}" if self.divisor > 1 else ""
+        return f"{'*' if self.pointer else ''}{self.dtype}{multiple}"
 
     @property
     def kind(self) -> str:
         """How the argument is packed for a launch: a kind of `targets.arguments`."""
         return "ptr" if self.pointer else KINDS[self.dtype]
+
+    def coarse(self, stride: int | None = None) -> ArgType:
+        """Return what is worth compiling a kernel anew for.
+
+        Args:
+            stride: What the integer has to be a multiple of in order that TMA takes it for a
+                stride; None where it is no stride.
+        """
+        if self.pointer or self.value is not None:
+            return self
+        keeps = self.divisor == DIVISOR if stride is None else self.divisor >= stride
+        keeps &= stride is None or not self.extreme
+        return _integer(self.dtype, self.divisor if keeps else 1, False)
 
 
 KINDS = {
@@ -89,18 +117,45 @@ def integer_type(value: int) -> str | None:
     return "u64" if 0 <= value < 2**64 else None
 
 
+@cache
+def _integer(dtype: str, divisor: int, extreme: bool) -> ArgType:
+    return ArgType(dtype, divisor=divisor, extreme=extreme)
+
+
+@cache
+def _one(dtype: str) -> ArgType:
+    return ArgType(dtype, value=1)
+
+
 def specialize_integer(dtype: str, value: int) -> ArgType:
-    """Return the type of an integer argument: 1 is a constant, multiples of 16 are known to be."""
+    """Return all that a launch knows of an integer argument: 1 is a constant."""
     if value == 1:
-        return ArgType(dtype, value=1)
-    return ArgType(dtype, divisible=value % DIVISOR == 0)
+        return _one(dtype)
+    divisor = next((d for d in (DIVISOR, *FINER) if value % d == 0), 1)
+    return _integer(dtype, divisor, not 0 < value < _MOST_STRIDE)
+
+
+class Strides(dict[str, int]):
+    """Arguments that a kernel makes strides of tensor descriptors of, and what TMA needs of them.
+
+    Each is mapped to the least number that it has to be a multiple of: 16 bytes in elements.
+    """
+
+    def learn(self, more: Mapping[str, int]) -> None:
+        """Add the strides of another compilation of the same kernel."""
+        for name, divisor in more.items():
+            self[name] = min(divisor, self.get(name, divisor))
+
+    def coarse(self, signature: Mapping[str, ArgType]) -> dict[str, ArgType]:
+        """Return what is worth compiling a kernel anew for, of each argument."""
+        return {name: argument.coarse(self.get(name)) for name, argument in signature.items()}
 
 
 def parse(text: str, parameter: str) -> ArgType:
     """Read one entry of a signature.
 
     Args:
-        text: As "*fp16:16", "i32", "1".
+        text: As "*fp16:16", "i32:8", "1".
         parameter: Whose entry it is, for the message.
 
     Raises:
@@ -115,16 +170,13 @@ def parse(text: str, parameter: str) -> ArgType:
     base, colon, multiple = body.partition(":")
     pointer = base.startswith("*")
     dtype = base.removeprefix("*")
+    known = [str(DIVISOR)] if pointer else [str(d) for d in (DIVISOR, *FINER)]
     takes_multiple = pointer or dtype in INTEGERS
-    if dtype not in NAMES or (colon and (multiple != str(DIVISOR) or not takes_multiple)):
+    if dtype not in NAMES or (colon and (multiple not in known or not takes_multiple)):
         raise KernelError(
             f"signature of `{parameter}`: expected `*dtype`, `dtype` or an integer, with `:16` "
-            f"where a pointer or integer is a multiple of 16, found {text!r}",
+            "where a pointer or integer is a multiple of 16 (`:8`, `:4` of integers), "
+            f"found {text!r}",
             hint=f"dtype is one of {', '.join(NAMES)}",
         )
-    return ArgType(dtype, pointer, bool(colon))
-
-
-def parse_signature(signature: Mapping[str, str]) -> dict[str, ArgType]:
-    """Read a whole signature: parameter name to type, in the order given."""
-    return {name: parse(text, name) for name, text in signature.items()}
+    return ArgType(dtype, pointer, int(multiple or 1))

@@ -2,7 +2,7 @@
 
 `trace` is the seam between the front end and the compiler. The module it returns holds one public
 `func.func` named after the kernel, whose arguments are the run-time parameters in order, with
-`tile.name`, `tile.divisibility` (16 where that is known) and `tile.signed`; and private functions
+`tile.name`, `tile.divisibility` (where one is known) and `tile.signed`; and private functions
 that reductions and scans combine with. Constexprs are gone. Every op carries the author's place.
 
 Whatever goes wrong while the author's code runs is shown at the innermost expression of the
@@ -34,7 +34,7 @@ from tiledsl.language.builder import Builder, current, is_tracing, tracing
 from tiledsl.language.positions import Place, is_library_file, places_of
 from tiledsl.language.types import to_ir
 from tiledsl.language.value import Value, constant, describe
-from tiledsl.specialize import DIVISOR, ArgType
+from tiledsl.specialize import ArgType
 from tiledsl.targets.target import Options
 from tiledsl.tuples import nested
 
@@ -143,8 +143,8 @@ def _type(argument: ArgType) -> ir.Type:
 
 def _argument_attributes(name: str, argument: ArgType) -> ir.Attribute:
     attributes: dict[str, ir.Attribute] = {"tile.name": ir.StringAttr.get(name)}
-    if argument.divisible:
-        attributes["tile.divisibility"] = _i64(DIVISOR)
+    if argument.divisor > 1:
+        attributes["tile.divisibility"] = _i64(argument.divisor)
     dtype = parse_dtype(argument.dtype)
     if dtype.is_int() and not argument.pointer:
         attributes["tile.signed"] = ir.BoolAttr.get(dtype.is_int_signed())

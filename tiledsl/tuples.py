@@ -1,4 +1,4 @@
-"""Tuples, named tuples and dataclasses as kernel arguments: one argument a leaf on the way.
+"""Tuples, named tuples, dataclasses and descriptors as arguments: one a leaf on the way.
 
 A leaf is whatever an argument may be, another such argument included. It is called by its way from
 the parameter `x`: `x.0` in a tuple, `x.rows` in a named tuple or dataclass, `x.0.rows` and so on.
@@ -7,6 +7,8 @@ an object of its class with those fields and no others (neither its constructor 
 `__post_init__` runs, for what they check are numbers). The class is a constant called like the
 argument itself. Classes that can be called, and enumerations, are constants as a whole; so are
 tuples of other classes than these, which mean more than their items.
+
+A `TensorDescriptor` goes the same way, with its `Boxes` for its class.
 """
 
 from __future__ import annotations
@@ -17,8 +19,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, cast
 
+from tiledsl.descriptor import Boxes, TensorDescriptor
 from tiledsl.dialects.diagnostics import KernelError
 from tiledsl.specialize import ArgType
+
+Kind = type[Any] | Boxes
+"""What is constant of such an argument: its class, or how boxes are read."""
 
 
 class Parts(tuple[object, ...]):
@@ -27,9 +33,9 @@ class Parts(tuple[object, ...]):
     __slots__ = ()
 
     @property
-    def kind(self) -> type:
+    def kind(self) -> Kind:
         """The argument's class."""
-        return cast("type", self[0])
+        return cast("Kind", self[0])
 
     @property
     def leaves(self) -> tuple[object, ...]:
@@ -43,8 +49,10 @@ class Parts(tuple[object, ...]):
 
 
 @cache
-def _fields(kind: type[Any]) -> tuple[str, ...] | None:
+def _fields(kind: Kind) -> tuple[str, ...] | None:
     """Return the fields of a named tuple or dataclass, or None where a class is neither."""
+    if isinstance(kind, Boxes):
+        return Boxes.LEAVES
     if issubclass(kind, enum.Enum) or any("__call__" in vars(base) for base in kind.__mro__):
         return None
     if dataclasses.is_dataclass(kind):
@@ -58,13 +66,20 @@ def _fields(kind: type[Any]) -> tuple[str, ...] | None:
 def is_compound(value: object) -> bool:
     """Return whether `value` is passed leaf by leaf."""
     kind = value.__class__
-    return kind is tuple or _fields(kind) is not None
+    return kind is tuple or kind is TensorDescriptor or _fields(kind) is not None
+
+
+def kind_of(value: object) -> Kind:
+    """Return what is constant of a value that is passed leaf by leaf."""
+    return value.boxes if isinstance(value, TensorDescriptor) else value.__class__
 
 
 def items_of(value: object) -> Sequence[object]:
     """Return the items of a value that is passed leaf by leaf, in order."""
     if isinstance(value, tuple):
         return cast("tuple[object, ...]", value)
+    if isinstance(value, TensorDescriptor):
+        return value.base, value.shape, value.strides
     return [getattr(value, name) for name in _fields(type(value)) or ()]
 
 
@@ -113,7 +128,7 @@ def nested(leaves: Mapping[str, Any], within: str = "") -> dict[str, Any]:
 
 def _together(parameter: str, kind: Any, items: Mapping[str, Any]) -> object:
     """Make an object of class `kind` of its items by name."""
-    fields = _fields(kind) if isinstance(kind, type) else None
+    fields = _fields(kind) if isinstance(kind, type | Boxes) else None
     names = fields or [str(i) for i in range(len(items))]
     if (fields is None and kind is not tuple) or set(names) != set(items):
         fields_or_numbers = ", ".join(names) if fields else "numbered from 0"
@@ -121,7 +136,10 @@ def _together(parameter: str, kind: Any, items: Mapping[str, Any]) -> object:
             f"argument `{parameter}`: expected items {fields_or_numbers}, found {', '.join(items)}",
             hint=f"give the class of a named tuple or dataclass as the constexpr `{parameter}`",
         )
-    return _made(kind, {name: items[name] for name in names})
+    ordered = {name: items[name] for name in names}
+    if isinstance(kind, Boxes):
+        return kind.make(ordered)
+    return _made(cast("Any", kind), ordered)
 
 
 def _made(kind: type[Any], items: Mapping[str, Any]) -> object:

@@ -5,9 +5,9 @@ is recognized by a *key*: an object for all that the compiler and the launch kno
 (its `ArgType` and its device; there is one such object for each pair), the constexprs, and the
 options. All else was checked when the key was first met, and is not looked at again.
 
-Contract: only calls whose arrays are torch's, and all on one GPU, have a key; every other call, and
-every wrong one, goes the long way, which says what is wrong. What is launched for a key is what the
-long way launches, with the same values.
+Contract: only calls whose arrays are torch's, those of `TensorDescriptor`s too, and all on one GPU,
+have a key; every other call, and every wrong one, goes the long way, which says what is wrong. What
+is launched for a key is what the long way launches, with the same values.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, lru_cache
 from operator import itemgetter
-from typing import Any, final
+from typing import Any, cast, final
 
 import numpy as np
 
 from tiledsl.arrays import is_torch_tensor, read
 from tiledsl.compile import CompiledKernel
+from tiledsl.descriptor import TensorDescriptor
 from tiledsl.launch import Loaded, check_grid, split_place, torch_stream
 from tiledsl.parameters import Parameter, constant_key
 from tiledsl.specialize import DIVISOR, ArgType
@@ -32,11 +33,14 @@ Values = tuple[Any, ...]
 
 @final
 class Known:
-    """What is known of an argument beside its value; compared by identity."""
+    """What is known of an argument beside its value; compared by identity.
+
+    `type` is its `ArgType`, of a descriptor its constant part and the `ArgType`s of its leaves.
+    """
 
     __slots__ = ("place", "type")
 
-    def __init__(self, type_: ArgType | None, place: str | None) -> None:
+    def __init__(self, type_: object, place: str | None) -> None:
         self.type = type_
         self.place = place
 
@@ -87,16 +91,28 @@ def _read_tensor(tensor: Any) -> tuple[Known, Any]:
         type_, _, place = _read_argument(tensor)
         _tensors[kind] = (
             _known(ArgType(type_.dtype, pointer=True), place),
-            _known(ArgType(type_.dtype, pointer=True, divisible=True), place),
+            _known(ArgType(type_.dtype, pointer=True, divisor=DIVISOR), place),
         )
     address: int = tensor.data_ptr()
     return _tensors[kind][address % DIVISOR == 0], address
+
+
+def _read_descriptor(value: TensorDescriptor) -> tuple[Known, Any]:
+    """Read a descriptor; its value is that of each leaf, in order."""
+    kind = type(value.base)
+    if not (is_torch_tensor(kind) and _is_met(kind)):
+        raise _Unread
+    base, address = _readers[kind](value.base)
+    numbers = [*value.shape, *value.strides]
+    types = (base.type, *(_read_int(number)[0].type for number in numbers))
+    return _known((value.boxes, *types), base.place), (address, *numbers)
 
 
 _readers: dict[type, Reader] = {
     int: _read_int,
     float: lambda value: (_FLOAT, value),
     type(None): lambda value: (_NONE, value),
+    TensorDescriptor: _read_descriptor,
 }
 
 
@@ -156,6 +172,8 @@ _NoneType = type(None)
 _PLAIN = frozenset({int, bool, str, _NoneType})
 """Types whose values are the same constant, or the same argument, if they are equal."""
 _NUMBERS = frozenset({int, bool, float, _NoneType})
+"""Types of arguments that are passed as they are."""
+_PASSED = _NUMBERS | {TensorDescriptor}
 """Types of arguments, beside tensors, that a plan is made for."""
 _MOST = 4096
 """Calls that are known by their numbers; beyond them all are learned anew."""
@@ -174,8 +192,21 @@ class Launch:
         self._loaded = loaded
         self._index = split_place(loaded.place)[1]
         self._stream = torch_stream()
-        self.passed = _picker([i for i, one in enumerate(known) if one is not _NONE])
-        """Takes the values to pass from those of all arguments."""
+        self._pick = _picker([i for i, one in enumerate(known) if one is not _NONE])
+        self._nested = any(isinstance(one.type, tuple) for one in known)
+
+    def passed(self, read: Sequence[Any]) -> Sequence[Any]:
+        """Return the values to pass, of those of all arguments."""
+        picked = self._pick(read)
+        if not self._nested:
+            return picked
+        flat: list[Any] = []
+        for value in picked:
+            if isinstance(value, tuple):
+                flat += cast("Values", value)
+            else:
+                flat.append(value)
+        return flat
 
     def run(self, grid: object, passed: Sequence[Any]) -> CompiledKernel | None:
         """Launch; returns the compiled kernel, or None where the grid is empty."""
@@ -191,7 +222,8 @@ class Launch:
 class _Plan:
     """How to read calls whose values, one a parameter, are of certain Python types.
 
-    Tensors are read, floats only passed, and what else is equal in two calls is the same in both.
+    Tensors are read, also those of descriptors, floats only passed, and what else is equal in two
+    calls is the same in both.
 
     Args:
         types: One a parameter.
@@ -200,7 +232,10 @@ class _Plan:
 
     def __init__(self, types: Sequence[type], constant: Sequence[bool]) -> None:
         free = [i for i, fixed in enumerate(constant) if not fixed and types[i] is not _NoneType]
-        self.tensors = [(i, free.index(i)) for i in free if types[i] not in _NUMBERS]
+        places = [(i, free.index(i)) for i in free if types[i] not in _NUMBERS]
+        self.tensors = [(i, place) for i, place in places if types[i] is not TensorDescriptor]
+        # From the last one on: each takes more places than one.
+        self.descriptors = [one for one in reversed(places) if one not in self.tensors]
         self.exact = _picker([i for i, kind in enumerate(types) if kind in _PLAIN])
         self.passed = _picker(free)
 
@@ -208,7 +243,7 @@ class _Plan:
     def serves(types: Sequence[type], constant: Sequence[bool]) -> bool:
         """Whether there is a plan for these types."""
         return all(
-            kind in _PLAIN if fixed else kind in _NUMBERS or is_torch_tensor(kind)
+            kind in _PLAIN if fixed else kind in _PASSED or is_torch_tensor(kind)
             for kind, fixed in zip(types, constant, strict=True)
         )
 
@@ -233,8 +268,8 @@ class Launches:
             values, options = self._bind(*args, **kwargs)
             plan = self._plans.get(tuple(map(type, values)))
             if plan is None:
-                found, read = self._read(values, options)
-                launch = self._launches[found]
+                known, read = self._read(values, options)
+                launch = self._launches[known]
                 return launch, values, launch.passed(read)
             passed = list(plan.passed(values))
             exact: list[object] = [plan, plan.exact(values), tuple(options.items())]
@@ -246,6 +281,15 @@ class Launches:
                 passed[place] = address
                 both = _tensors[tensor.get_device(), tensor.dtype]
                 exact.append(both[address % DIVISOR == 0])
+            for i, place in plan.descriptors:
+                found = values[i]
+                tensor = found.base
+                if not tensor.is_cuda:
+                    return None
+                address = tensor.data_ptr()
+                passed[place : place + 1] = (address, *found.shape, *found.strides)
+                both = _tensors[tensor.get_device(), tensor.dtype]
+                exact += (both[address % DIVISOR == 0], found.boxes, found.shape, found.strides)
             key = tuple(exact)
             launch = self._exact.get(key) or self._learn(key, values, options)
             return launch, values, passed

@@ -11,7 +11,7 @@ the `MapSpec`s as text, in the order of the arguments.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
 from mlir import ir
@@ -26,6 +26,8 @@ from tiledsl.transforms.map_spec import MapSpec, Number
 from tiledsl.transforms.warpgroup_operand import SharedOperand, operand_of
 
 MAPS = "tgpu.tensor_maps"
+_ALIGNED = 16
+"""Bytes that a tensor's address and strides are multiples of."""
 _MOST_BOX = 256
 """Elements along a side of what one copy moves."""
 _MOST_DIMENSIONS = 5
@@ -45,13 +47,37 @@ def number_of(value: ir.Value) -> Number | None:
     return None
 
 
-def can_map(box: tile.Box, divisible: Sequence[bool], element_bytes: int) -> bool:
+def strides_of(module: ir.Module) -> dict[str, int]:
+    """Return the arguments of kernels that are strides of tensors read or written in boxes.
+
+    Each is mapped to what it has to be a multiple of for copies of boxes: 16 bytes in elements.
+    """
+    found: dict[str, int] = {}
+    for kernel in kernels(module):
+        for name, needed in _strides_of(kernel):
+            found[name] = min(needed, found.get(name, needed))
+    return found
+
+
+def _strides_of(kernel: ir.OpView) -> Iterator[tuple[str, int]]:
+    given: Any = kernel.operation.attributes["arg_attrs"]
+    for op in operations(kernel.operation):
+        if not isinstance(op, tile.DescriptorLoadOp | tile.DescriptorStoreOp):
+            continue
+        held = op.output if isinstance(op, tile.DescriptorLoadOp) else op.tile
+        needed = max(1, _ALIGNED // (storage_bits(held.type) // 8))
+        for kind, position in filter(None, map(number_of, op.box.strides[:-1])):
+            if kind == "argument":
+                yield ir.StringAttr(given[position]["tile.name"]).value, needed
+
+
+def can_map(box: tile.Box, divisors: Sequence[int], element_bytes: int) -> bool:
     """Whether the launcher can describe a tensor, and copies can start anywhere in it.
 
     Args:
         box: Any box of the tensor, of two dimensions or more.
-        divisible: Which of the kernel's arguments are known to be divisible by 16 (bytes for
-            pointers).
+        divisors: What each of the kernel's arguments is known to be a multiple of, in bytes for
+            pointers.
         element_bytes: Bytes of an element.
     """
     if not 2 <= len(box.sizes) <= _MOST_DIMENSIONS:
@@ -59,13 +85,14 @@ def can_map(box: tile.Box, divisible: Sequence[bool], element_bytes: int) -> boo
     base = number_of(box.base)
     sizes = [number_of(one) for one in box.sizes]
     *outer, inner = (number_of(one) for one in box.strides)
-    if base is None or base[0] != "argument" or not divisible[base[1]] or None in sizes:
+    if base is None or base[0] != "argument" or divisors[base[1]] % _ALIGNED or None in sizes:
         return False
 
     def fits(stride: Number | None) -> bool:
-        if stride is None or stride[0] == "argument":
-            return stride is not None and divisible[stride[1]]
-        return stride[1] * element_bytes % 16 == 0 and stride[1] > 0
+        if stride is None:
+            return False
+        multiple = divisors[stride[1]] if stride[0] == "argument" else stride[1]
+        return multiple > 0 and multiple * element_bytes % _ALIGNED == 0
 
     return inner == ("constant", 1) and all(map(fits, outer))
 

@@ -49,7 +49,7 @@ def keeps_box(chip: Chip, access: Access) -> bool:
     # A box is a matrix: along dimensions in front of the last two it has one element.
     if access.padding != "zero" or any(str(one.type) != "i32" for one in access.box.indices):
         return False
-    if not can_map(access.box, _divisible(kernel), size):
+    if not can_map(access.box, _divisors(kernel), size):
         return False
     base = number_of(access.box.base)
     if base is None or base[1] in written_arguments(kernel):
@@ -69,12 +69,11 @@ def _function(op: ir.OpView) -> ir.OpView:
     return parent.opview
 
 
-def _divisible(kernel: ir.OpView) -> list[bool]:
-    """Return which arguments are known to be divisible by 16."""
+def _divisors(kernel: ir.OpView) -> list[int]:
+    """Return what each argument is known to be a multiple of."""
     given: Any = kernel.operation.attributes["arg_attrs"]
     return [
-        "tile.divisibility" in one and int(one["tile.divisibility"].value) % 16 == 0
-        for one in given
+        int(one["tile.divisibility"].value) if "tile.divisibility" in one else 1 for one in given
     ]
 
 

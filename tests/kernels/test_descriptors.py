@@ -138,6 +138,39 @@ def test_nan_may_stand_for_what_is_outside_and_boxes_add_up(place: str) -> None:
 
 
 @tile.jit
+def gather(x, y, sums, lifted):
+    BM, BN = x.block_shape
+    m, n = tile.program_id(0) * BM, tile.program_id(1) * BN
+    found = x.load([m, n])
+    y.store([m, n], found)
+    y.store([m + x.shape[0] + 3, n], found)  # outside
+    sums.atomic_add([0], tile.sum(tile.where(found == found, found, 1.0), axis=0))
+    lifted.store([1, m, n], found[None, :, :])
+
+
+@pytest.mark.parametrize("flip", [1, -1])
+def test_arrays_are_described_on_the_way_to_a_kernel(place: str, flip: int) -> None:
+    for rows, columns in ((40, 40), (37, 50), (32, 36)):
+        x = np.arange(rows * 64, dtype=np.float32).reshape(rows, 64)[::flip, 8 : 8 + columns]
+        y, sums = np.zeros((rows, columns), np.float32), np.zeros(64, np.float32)
+        lifted = np.zeros((2, rows, columns), np.float32)
+        described = (
+            tile.TensorDescriptor(x, (16, 64), "nan"),
+            tile.TensorDescriptor(y, (16, 64)),
+            tile.TensorDescriptor(sums, (64,)),
+            tile.TensorDescriptor(lifted, (1, 16, 64)),
+        )
+        programs = tile.cdiv(rows, 16)
+        gather[programs,](*described)
+        np.testing.assert_array_equal(y, x)
+        want = np.full(64, 16 * programs, np.float32)
+        want[:columns] = x.sum(0) + 16 * programs - rows
+        np.testing.assert_array_equal(sums, want)
+        np.testing.assert_array_equal(lifted[1], x)
+        assert not lifted[0].any()
+
+
+@tile.jit
 def wrong_offsets(x, N):
     tile.make_tensor_descriptor(x, [N, N], [N, 1], [16, 16]).load([0])
 

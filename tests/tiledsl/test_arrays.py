@@ -32,9 +32,9 @@ class Color(enum.IntEnum):
         (np.bool_(False), ArgType("i1"), 0),
         (5, ArgType("i32"), 5),
         (1, ArgType("i32", value=1), 1),
-        (32, ArgType("i32", divisible=True), 32),
-        (2**31, ArgType("i64", divisible=True), 2**31),
-        (2**64 - 1, ArgType("u64"), 2**64 - 1),
+        (32, ArgType("i32", divisor=16), 32),
+        (2**31, ArgType("i64", divisor=16), 2**31),
+        (2**64 - 1, ArgType("u64", extreme=True), 2**64 - 1),
         (Color.RED, ArgType("i32"), 3),
         (2.5, ArgType("fp32"), 2.5),
         (np.int32(7), ArgType("i32"), 7),
@@ -71,8 +71,8 @@ def test_alignment_is_read_off_the_address() -> None:
     aligned, skewed = read(array[offset:]), read(array[offset + 1 :])
     assert aligned is not None
     assert skewed is not None
-    assert aligned[0].divisible
-    assert not skewed[0].divisible
+    assert aligned[0].divisor == 16
+    assert skewed[0].divisor == 1
 
 
 @pytest.mark.parametrize("value", [None, "text", [1, 2], {}, 2**64, object(), np.zeros(3, complex)])
@@ -127,7 +127,7 @@ class OnCuda:
 def test_the_cuda_array_interface_is_enough() -> None:
     found = read(OnCuda())
     assert found is not None
-    assert found[0] == ArgType("fp16", pointer=True, divisible=True)
+    assert found[0] == ArgType("fp16", pointer=True, divisor=16)
     assert (found[1], found[2]) == (4096, "cuda:0")
 
 

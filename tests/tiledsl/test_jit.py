@@ -89,8 +89,8 @@ def test_a_launch_returns_the_compiled_kernel_and_reuses_it() -> None:
         ),
         (
             lambda x, o: scale[1]([1.0], o, 1, 1.0),
-            "kernel `scale`: argument `x`: expected an array, a number, a bool, None, or a "
-            "tuple, named tuple or dataclass of these, found list ([1.0])\n"
+            "kernel `scale`: argument `x`: expected an array, a number, a bool, None, a "
+            "TensorDescriptor, or a tuple, named tuple or dataclass of these, found list ([1.0])\n"
             "  hint: annotate it `x: tile.constexpr` if the kernel depends on it",
         ),
         (

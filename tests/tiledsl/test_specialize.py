@@ -8,16 +8,18 @@ import sys
 import pytest
 
 from tiledsl.dialects.diagnostics import KernelError
-from tiledsl.specialize import NAMES, ArgType, integer_type, parse, specialize_integer
+from tiledsl.specialize import NAMES, ArgType, Strides, integer_type, parse, specialize_integer
 
 
 @pytest.mark.parametrize(
     ("text", "argument"),
     [
-        ("*fp16:16", ArgType("fp16", pointer=True, divisible=True)),
+        ("*fp16:16", ArgType("fp16", pointer=True, divisor=16)),
         ("*u8", ArgType("u8", pointer=True)),
         ("*i1", ArgType("i1", pointer=True)),
-        ("i64:16", ArgType("i64", divisible=True)),
+        ("i64:16", ArgType("i64", divisor=16)),
+        ("i32:8", ArgType("i32", divisor=8)),
+        ("u32:4", ArgType("u32", divisor=4)),
         ("fp32", ArgType("fp32")),
         ("1", ArgType("i32", value=1)),
         ("-4294967296", ArgType("i64", value=-(2**32))),
@@ -33,14 +35,14 @@ def test_every_type_has_a_packing_kind() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "*", "float", "fp32:16", "i32:8", "i1:16", "**fp16", str(2**64)]
+    "text", ["", "*", "float", "fp32:16", "i32:2", "*fp16:8", "i1:16", "**fp16", str(2**64)]
 )
 def test_a_wrong_entry_is_refused_with_the_forms_there_are(text: str) -> None:
     with pytest.raises(KernelError) as raised:
         parse(text, "x")
     assert str(raised.value) == (
         "signature of `x`: expected `*dtype`, `dtype` or an integer, with `:16` where a pointer or "
-        f"integer is a multiple of 16, found {text!r}\n  hint: dtype is one of {', '.join(NAMES)}"
+        f"integer is a multiple of 16 (`:8`, `:4` of integers), found {text!r}\n  hint: dtype is one of {', '.join(NAMES)}"
     )
 
 
@@ -59,11 +61,37 @@ def test_a_python_integer_takes_the_first_type_that_holds_it(value: int, dtype: 
     assert integer_type(value) == dtype
 
 
-def test_integers_specialize_on_one_and_on_multiples_of_sixteen() -> None:
+def test_integers_specialize_on_one_and_on_what_they_are_multiples_of() -> None:
     assert specialize_integer("i32", 1).value == 1
-    assert specialize_integer("i32", 32).divisible
-    assert specialize_integer("i32", 0).divisible
-    assert specialize_integer("i32", 17) == ArgType("i32")
+    for value, divisor in ((32, 16), (0, 16), (-16, 16), (24, 8), (20, 4), (18, 1), (17, 1)):
+        assert specialize_integer("i32", value).divisor == divisor
+
+
+@pytest.mark.parametrize("value", [0, -8, -16, 2**36])
+def test_strides_that_tma_does_not_take_are_not_known_as_multiples(value: int) -> None:
+    found = specialize_integer("i64", value)
+    assert found.coarse(4) == ArgType("i64")
+    assert found.coarse() == ArgType("i64", divisor=16 if value % 16 == 0 else 1)
+
+
+def test_only_strides_are_told_apart_below_sixteen() -> None:
+    n = {value: specialize_integer("i32", value) for value in (12, 17, 24, 32)}
+    assert n[24].coarse() == n[17].coarse() == n[12].coarse() == ArgType("i32")
+    assert n[24].coarse(8).divisor == n[24].coarse(4).divisor == 8
+    assert n[12].coarse(8) == n[17].coarse(8) == ArgType("i32")
+    assert n[32].coarse().divisor == n[32].coarse(8).divisor == 16
+    assert ArgType("fp16", pointer=True, divisor=16).coarse(8).divisor == 16
+    assert ArgType("i32", value=1).coarse(8).value == 1
+
+
+def test_the_least_need_of_a_stride_is_kept() -> None:
+    strides = Strides()
+    strides.learn({"s": 8})
+    strides.learn({"s": 4, "t": 16})
+    strides.learn({"s": 16})
+    assert strides == {"s": 4, "t": 16}
+    signature = dict.fromkeys(("s", "t", "n"), specialize_integer("i32", 24))
+    assert [a.divisor for a in strides.coarse(signature).values()] == [8, 1, 1]
 
 
 PICKLE = """

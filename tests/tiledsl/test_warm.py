@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import tiledsl as tile
 from tiledsl import arrays, launch, warm
 from tiledsl.arrays import read
 from tiledsl.dialects.diagnostics import KernelError
@@ -76,6 +77,14 @@ class Loaded:
         self.launched.append(launched)
 
 
+def boxes(
+    address: int, rows: int = 32, block: tuple[int, ...] = (16, 16), device: int = 0
+) -> tile.TensorDescriptor:
+    """Return a descriptor of an array of rows of 16."""
+    base = Tensor(address, device=device)
+    return tile.TensorDescriptor(base, block, shape=(rows, 16), strides=(16, 1))
+
+
 def kernel(x, n, bias=None, s=1.0, *, BLOCK: constexpr = 64, MODE: constexpr):  # type: ignore[no-untyped-def]  # pyright: ignore
     raise NotImplementedError
 
@@ -104,6 +113,25 @@ def test_a_call_is_repeated_with_its_own_addresses_and_numbers() -> None:
         assert list(passed) == [address, n, s]
         assert repeated.run((2, 3), passed) == "the compiled kernel"
         assert loaded.launched.pop() == ((2, 3, 1), passed, 100)
+
+
+def test_a_descriptor_is_passed_leaf_by_leaf() -> None:
+    table, _ = kept(boxes(0x1000), 33, boxes(0x2000, 48), MODE="a")
+    for first, n, size, s in ((0x1000, 33, 48, 1.0), (0x3000, 35, 64, 1.0), (0x3000, 35, 64, 2.0)):
+        found = table.find(*call(boxes(first), n, boxes(0x5000, size), s=s, MODE="a"))
+        assert found is not None
+        numbers = [first, 32, 16, 16, 1, n, 0x5000, size, 16, 16, 1, s]
+        assert list(found[2]) == numbers
+    for other in (
+        boxes(0x3008), boxes(0x3000, 40), boxes(0x3000, 48, (16, 8)), boxes(0x3000, device=1)
+    ):  # fmt: skip
+        assert table.find(*call(boxes(0x1000), 33, other, MODE="a")) is None
+
+
+def test_a_descriptor_of_another_library_goes_the_long_way() -> None:
+    on_host = tile.TensorDescriptor(np.zeros((16, 16), np.float32), (16, 16))
+    table, _ = kept(on_host, 33, MODE="a")
+    assert table.find(*call(on_host, 33, MODE="a")) is None
 
 
 def test_the_grid_is_checked_again() -> None:
@@ -200,6 +228,10 @@ TENSORS = st.builds(
     st.sampled_from(["float32", "float16"]),
     st.sampled_from([0, 0, 0, 1]),
 )
+DESCRIPTORS = st.builds(
+    boxes, st.sampled_from([0x1000, 0x1008]), st.sampled_from([32, 48, 17]),
+    st.sampled_from([(16, 16), (8, 16)]), st.sampled_from([0, 0, 1]),
+)  # fmt: skip
 NUMBERS = st.sampled_from([0, 1, 16, 17, 31, -1, True, False, 1.0, 0.0, -0.0, 2.5, 1 << 40, None])
 CONSTANTS = st.sampled_from([0, 1, True, False, 1.0, 0.0, -0.0, "a", None, (1,), (True,)])
 
@@ -209,17 +241,31 @@ def any_call(x: Any, n: Any, bias: Any, s: Any, block: Any, mode: Any, options: 
 
 
 CALLS = st.builds(
-    any_call, TENSORS, NUMBERS, st.one_of(NUMBERS, TENSORS), NUMBERS, CONSTANTS, CONSTANTS,
+    any_call, st.one_of(TENSORS, DESCRIPTORS), NUMBERS, st.one_of(NUMBERS, TENSORS, DESCRIPTORS),
+    NUMBERS, CONSTANTS, CONSTANTS,
     st.sampled_from([{}, {"num_warps": 4}, {"num_warps": 8}]),
 )  # fmt: skip
+
+
+def leaves(*values: Any) -> list[Any]:
+    """Return all that is read of a call's arguments."""
+    return [
+        leaf
+        for value in values
+        for leaf in (
+            (value.base, *value.shape, *value.strides)
+            if isinstance(value, tile.TensorDescriptor)
+            else (value,)
+        )
+    ]
 
 
 def long_way(made: Any) -> object:
     """Return the key by which the long way tells kernels apart."""
     args, kwargs = made
-    values = [*args, kwargs["s"]]
-    found = [read(value) for value in values]
+    found = [read(value) for value in leaves(*args, kwargs["s"])]
     types_ = [argument and (argument[0], argument[2]) for argument in found]
+    types_ += [getattr(value, "boxes", None) for value in args]
     constants = [constant_key(kwargs[name]) for name in ("BLOCK", "MODE")]
     return types_, constants, kwargs.get("num_warps")
 
@@ -230,11 +276,11 @@ def test_a_call_is_found_exactly_when_the_long_way_would_find_its_kernel(
     first: Any, second: Any
 ) -> None:
     table, _ = kept(*first[0], **first[1])
-    places = {a[2] for v in first[0] if (a := read(v)) is not None} - {None}
+    places = {a[2] for v in leaves(*first[0]) if (a := read(v)) is not None} - {None}
     for _ in range(2):
         found = table.find(*second)
         assert (found is not None) == (places == {"cuda:0"} and long_way(first) == long_way(second))
         if found is not None:
-            values = [*second[0], second[1]["s"]]
+            values = leaves(*second[0], second[1]["s"])
             wanted = [argument[1] for v in values if (argument := read(v)) is not None]
             assert [float(v).hex() for v in found[2]] == [float(v).hex() for v in wanted]

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import cast
 
+from tiledsl.descriptor import MOST_DIMENSIONS, PADDING
 from tiledsl.dialects import tile
 from tiledsl.dialects.diagnostics import KernelError
 from tiledsl.dtypes import DType, int32, int64, unwrap
@@ -19,12 +20,11 @@ from tiledsl.language.operands import as_value, broadcast_to, static_shape
 from tiledsl.language.types import Shape, check_shape
 from tiledsl.language.value import Operand, Value, build, build_all, describe
 
-_MOST_DIMENSIONS = 5
-_PADDING = ("zero", "nan")
-
 
 class TensorDescriptor:
-    """A strided tensor as a kernel sees it; `make_tensor_descriptor` makes one.
+    """A strided tensor as a kernel sees it: what `make_tensor_descriptor` makes.
+
+    An argument that is a `tile.TensorDescriptor` is one too.
 
     Attributes:
         base: Pointer to its first element.
@@ -170,12 +170,12 @@ def make_tensor_descriptor(
     block = static_shape(list(block_shape))
     check_shape(block)
     rank = len(block)
-    if not 1 <= rank <= _MOST_DIMENSIONS:
-        raise KernelError(f"expected 1 to {_MOST_DIMENSIONS} dimensions, found {rank}")
+    if not 1 <= rank <= MOST_DIMENSIONS:
+        raise KernelError(f"expected 1 to {MOST_DIMENSIONS} dimensions, found {rank}")
     for name, values in (("shape", shape), ("strides", strides)):
         if len(values) != rank:
             raise KernelError(f"expected {rank} numbers as `{name}`, found {len(values)}")
-    if padding_option not in _PADDING:
+    if padding_option not in PADDING:
         raise KernelError(f'expected "zero" or "nan", found {describe(padding_option)}')
     sizes = [_index(one, "a size") for one in shape]
     steps = [_index(one, "a stride") for one in strides]
