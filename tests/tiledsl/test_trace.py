@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from mlir import ir
 
+from tiledsl.descriptor import parse_signature
 from tiledsl.dialects import contracts
 from tiledsl.dialects.diagnostics import CompilerBug, KernelError, Span
-from tiledsl.specialize import parse_signature
 from tiledsl.targets.target import Options
 from tiledsl.trace import trace
 
@@ -30,7 +30,7 @@ def kernel_of(source: str, name: str = "kernel") -> Any:
 def traced(
     source: str, signature: dict[str, str], options: Options | None = None, **constexprs: object
 ) -> ir.Module:
-    return trace(kernel_of(source), parse_signature(signature), constexprs, options or Options())
+    return trace(kernel_of(source), parse_signature(signature)[0], constexprs, options or Options())
 
 
 def failure(source: str, signature: dict[str, str] | None = None, **constexprs: object) -> str:
@@ -582,7 +582,7 @@ def test_a_kernel_without_source_is_an_error() -> None:
     space: dict[str, Any] = {}
     exec(compile("def kernel(x):\n    pass\n", "nowhere.py", "exec"), space)
     with pytest.raises(KernelError) as found:
-        trace(space["kernel"], parse_signature({"x": "i32"}), {}, Options())
+        trace(space["kernel"], parse_signature({"x": "i32"})[0], {}, Options())
     assert str(found.value) == (
         "expected the source of `kernel`, found none in nowhere.py\n"
         "  hint: kernels are read from their file: define them in a module or a notebook cell"
