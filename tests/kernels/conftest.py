@@ -83,10 +83,16 @@ def comparison(request: pytest.FixtureRequest) -> Generator[Comparison | None]:
 
 
 @pytest.fixture
-def lengths(request: pytest.FixtureRequest) -> Lengths:
-    """The lengths of arrays that a test goes through for a type."""
+def emulated(request: pytest.FixtureRequest) -> bool:
+    """Whether the test runs on an emulated chip: there a thousand programs show no more than a few."""
     item: Any = request.node
-    full = selection.chip_of(item) is None or bool(request.config.getoption("--nightly"))
+    return selection.chip_of(item) is not None
+
+
+@pytest.fixture
+def lengths(request: pytest.FixtureRequest, emulated: bool) -> Lengths:
+    """The lengths of arrays that a test goes through for a type."""
+    full = not emulated or bool(request.config.getoption("--nightly"))
     return lambda dtype: selection.lengths(dtype, full)
 
 

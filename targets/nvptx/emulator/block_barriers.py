@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tiledsl.targets.gpu.emulator.barriers import ALL, BarrierWait
+from tiledsl.targets.gpu.emulator.barriers import ALL, BarrierWait, distinct
 from tiledsl.targets.gpu.emulator.program import End, InstructionClass
 from tiledsl.targets.gpu.emulator.scheduler import Mask
 from tiledsl.targets.nvptx.emulator.convergence import gather
@@ -44,7 +44,7 @@ class Votes:
 
     def add(self, blocks: NDArray[np.intp], number: int, phase: Any, votes: Any) -> None:
         """Count the votes of threads of some blocks in the phase that each block is in."""
-        there = np.unique(blocks)
+        there = distinct(blocks)
         slot = phase[there] % 2
         fresh = self._phase[there, number, slot] != phase[there]
         self._votes[there[fresh], number, slot[fresh]] = 0
