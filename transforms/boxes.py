@@ -47,8 +47,13 @@ class Barriers:
 
 def box_bytes(load: tile.DescriptorLoadOp) -> int:
     """Give the bytes of a box; what lies outside of the tensor counts too."""
-    size = storage_bits(load.output.type) // 8
-    for extent in shape_of(load.output.type):
+    return tile_bytes(load.output.type)
+
+
+def tile_bytes(type_: ir.Type) -> int:
+    """Give the bytes of a tile in memory."""
+    size = storage_bits(type_) // 8
+    for extent in shape_of(type_):
         size *= extent
     return size
 

@@ -34,7 +34,8 @@ becomes
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
 from typing import Literal
 
 from mlir import ir
@@ -42,10 +43,11 @@ from mlir import ir
 from tiledsl.dialects.contracts import operations
 from tiledsl.dialects.layouts import Layouts
 from tiledsl.transforms.axis_facts import AxisFacts
+from tiledsl.transforms.box_nest import find_nest, pipeline_nest
 from tiledsl.transforms.kernels import kernels
 from tiledsl.transforms.memory_accesses import Accesses
 from tiledsl.transforms.pipelined_loop import STAGES, pipeline_loop
-from tiledsl.transforms.prefetch import Way, find_ahead
+from tiledsl.transforms.prefetch import Ahead, Way, find_ahead
 from tiledsl.transforms.simplify import tidy
 from tiledsl.transforms.trips import Trips
 
@@ -54,7 +56,11 @@ _MOST_HELD = 2
 
 
 def pipeline_loops(
-    module: ir.Module, *, stages: int, copy: Literal["cp.async", "registers"]
+    module: ir.Module,
+    *,
+    stages: int,
+    copy: Literal["cp.async", "registers"],
+    shared_bytes: int = 1 << 20,
 ) -> None:
     """Run the pass described above on `module`, in place.
 
@@ -62,40 +68,79 @@ def pipeline_loops(
         module: The module.
         stages: Trips at work at a time; 1 leaves loops as they are.
         copy: How data gets to shared memory.
+        shared_bytes: How much shared memory a program may have.
     """
     layouts = Layouts(module)
     changed = False
     for kernel in kernels(module):
         own = _stages_on(kernel.operation)
-        for loop in list(_innermost_first(kernel.operation)):
+        loops = _innermost_first(kernel.operation)
+        while loops:
+            loop = loops.pop(0)
             asked = _stages_on(loop)
             count = asked if asked is not None else own if own is not None else stages
-            if count > 1:
-                accesses = Accesses(kernel, layouts)
-                copies = copy == "cp.async"
-                changed |= _pipeline(loop, accesses, count - 1, copies, asked is not None)
+            if count < 2:
+                continue
+            wish = _Wish(count - 1, copy == "cp.async", asked is not None, shared_bytes)
+            around = loop.parent
+            others = [one for one in loops if around is None or one != around.operation]
+            done = _pipeline(loop, Accesses(kernel, layouts), wish)
+            changed |= done is not None
+            if done is _Done.NEST:
+                loops = others
     if changed:
         tidy(module)
 
 
-def _pipeline(
-    loop: ir.Operation, accesses: Accesses, ahead: int, copies: bool, every: bool
-) -> bool:
-    """Pipeline one loop if there is something to gain; say whether."""
+class _Done(Enum):
+    LOOP = "the loop"
+    NEST = "it and the one around it"
+
+
+@dataclass(frozen=True)
+class _Wish:
+    """How a loop is to be pipelined.
+
+    Attributes:
+        ahead: Trips ahead.
+        copies: Whether there are asynchronous copies.
+        every: Whether all loads of tiles are wanted.
+        shared_bytes: How much shared memory a program may have.
+    """
+
+    ahead: int
+    copies: bool
+    every: bool
+    shared_bytes: int
+
+
+def _pipeline(loop: ir.Operation, accesses: Accesses, wish: _Wish) -> _Done | None:
+    """Pipeline one loop if there is something to gain; say what was pipelined."""
     if "unsignedCmp" in loop.attributes:
-        return False
+        return None
     facts = AxisFacts(accesses.kernel)
     trips = Trips.of(loop, facts)
-    ahead = min(ahead, trips.most - 1)
-    if ahead < 1:
-        return False
-    what = find_ahead(loop, accesses, facts, ahead=ahead, copies=copies, every=every)
+
+    def found(ahead: int) -> Ahead | None:
+        return find_ahead(loop, accesses, facts, ahead=ahead, copies=wish.copies, every=wish.every)
+
+    what = found(wish.ahead)
     if what is None:
-        return False
+        return None
+    nest = find_nest(loop, what, accesses, facts)
+    if nest is not None:
+        ahead = nest.fitting(wish.ahead, wish.shared_bytes)
+        if ahead > 0:
+            pipeline_nest(nest, accesses.layouts, ahead)
+            return _Done.NEST
+    ahead = min(wish.ahead, trips.most - 1)
+    what = found(ahead) if ahead > 0 else None
+    if what is None:
+        return None
     if any(one.way in (Way.EXCHANGED, Way.HELD) for one in what.prefetches.values()):
         ahead = min(ahead, _MOST_HELD)
     pipeline_loop(loop, what, trips, accesses.layouts, ahead)
-    return True
+    return _Done.LOOP
 
 
 def _stages_on(op: ir.Operation) -> int | None:
@@ -104,7 +149,7 @@ def _stages_on(op: ir.Operation) -> int | None:
     return ir.IntegerAttr(op.attributes[STAGES]).value
 
 
-def _innermost_first(kernel: ir.Operation) -> Iterator[ir.Operation]:
-    """Yield every `scf.for`, those inside another before it."""
+def _innermost_first(kernel: ir.Operation) -> list[ir.Operation]:
+    """Return every `scf.for`, those inside another before it."""
     loops = [op.operation for op in operations(kernel) if op.operation.name == "scf.for"]
-    yield from reversed(loops)
+    return loops[::-1]

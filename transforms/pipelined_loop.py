@@ -35,8 +35,8 @@ from tiledsl.dialects.types import (
 from tiledsl.transforms.boxes import Barriers, box_bytes, copy_box, read_box
 from tiledsl.transforms.lanes import Lanes, select
 from tiledsl.transforms.prefetch import Ahead, Way
-from tiledsl.transforms.product_overlap import Chain, find_chain
-from tiledsl.transforms.rewrite import attributes_of, is_used, replace_uses_except, terminator
+from tiledsl.transforms.product_overlap import find_chain, let_fly
+from tiledsl.transforms.rewrite import attributes_of, is_used, terminator
 from tiledsl.transforms.schedule import Copies, Registers
 from tiledsl.transforms.shared_uses import reads_shared
 from tiledsl.transforms.trips import Trips
@@ -140,20 +140,8 @@ class _Pipeline:
                 after = ir.InsertionPoint.after(made)
                 tgpu.MbarrierEndOp.build(barriers.buffer, loc=self._loop.location, ip=after)
         if self._chain is not None:
-            self._let_fly(self._chain, made)
+            let_fly(self._chain, made)
         self._loop.erase()
-
-    def _let_fly(self, chain: Chain, made: ir.Operation) -> None:
-        """Wait for the trip's product in the next trip, and for the last one behind the loop."""
-        chain.wait.operation.attributes["pending"] = ir.IntegerAttr.get(
-            ir.IntegerType.get_signless(64), 1
-        )
-        sums = made.results[chain.carried]
-        last = tgpu.WarpgroupWaitOp.build(
-            sums, results=[sums.type], pending=0,
-            loc=chain.wait.operation.location, ip=ir.InsertionPoint.after(made),
-        )  # fmt: skip
-        replace_uses_except(sums, last.output, last.operation)
 
     def _first_written(self, count: int) -> ir.Value:
         """Build the slot that trip 0 writes, of a buffer with so many."""
@@ -244,7 +232,7 @@ class _Pipeline:
                 values[prefetch.load.result] = issued.tiles[number]
                 continue
             if number in self._what.plan.slice.ops:
-                _clone(op, values, exists)
+                clone_op(op, values, exists)
         if self._copied:
             tgpu.AsyncCommitOp.build()
         yields = terminator(self._body).operands
@@ -430,7 +418,7 @@ def _load(load: tile.LoadOp, values: Mapping[ir.Value, ir.Value], exists: Lanes 
     return made.result
 
 
-def _clone(op: ir.OpView, values: dict[ir.Value, ir.Value], exists: Lanes | None) -> None:
+def clone_op(op: ir.OpView, values: dict[ir.Value, ir.Value], exists: Lanes | None) -> None:
     """Clone an op of the slice into another trip."""
     if isinstance(op, tile.LoadOp):
         values[op.result] = _load(op, values, exists)

@@ -101,8 +101,8 @@ def find_ahead(
     if not wanted:
         return None
     inside = list(operations(loop))
-    writes = _Writes.of(inside, accesses)
-    found = plan(_read(loop, ops, _Roles(writes, accesses, facts)), wanted)
+    writes = Writes.of(inside, accesses)
+    found = plan(read_loop(loop, ops, Roles(writes, accesses, facts)), wanted)
     if found is None:
         return None
     nested = any(isinstance(op, tgpu.AsyncCommitOp | tgpu.AsyncWaitOp) for op in inside)
@@ -128,19 +128,20 @@ def _feeds_product(value: ir.Value) -> bool:
             user = use.owner
             if isinstance(user, _PRODUCTS) and use.operand_number < 2:
                 return True
-            if _is_cheap(user) or isinstance(user, tgpu.ConvertLayoutOp):
+            if is_cheap(user) or isinstance(user, tgpu.ConvertLayoutOp):
                 fresh = [result for result in user.operation.results if result not in seen]
                 seen.update(fresh)
                 stack += fresh
     return False
 
 
-def _is_cheap(op: ir.OpView) -> bool:
+def is_cheap(op: ir.OpView) -> bool:
+    """Whether an op has no effects and does little work."""
     return isinstance(op, _CHEAP) or op.operation.name.startswith(("arith.", "math."))
 
 
 @dataclass(frozen=True)
-class _Writes:
+class Writes:
     """What a loop may write.
 
     Attributes:
@@ -152,9 +153,9 @@ class _Writes:
     anything: bool = False
 
     @staticmethod
-    def of(ops: Sequence[ir.OpView], accesses: Accesses) -> _Writes:
+    def of(ops: Sequence[ir.OpView], accesses: Accesses) -> Writes:
         """Read what `ops`, those of nested regions included, write."""
-        found = _Writes()
+        found = Writes()
         for op in ops:
             match op:
                 case tile.StoreOp():
@@ -170,7 +171,7 @@ class _Writes:
                     pass
         return found
 
-    def through(self, bases: frozenset[int] | None) -> _Writes:
+    def through(self, bases: frozenset[int] | None) -> Writes:
         """Add a write through pointers from `bases`."""
         if bases is None:
             return replace(self, anything=True)
@@ -183,7 +184,7 @@ class _Writes:
         return bool(self.bases) and (read is None or bool(self.bases & read))
 
 
-def _read(loop: ir.Operation, ops: Sequence[ir.OpView], roles: _Roles) -> Loop:
+def read_loop(loop: ir.Operation, ops: Sequence[ir.OpView], roles: Roles) -> Loop:
     """Give a loop to the schedule: what each op of its body reads and may do."""
     body = loop.regions[0].blocks[0]
     makers: dict[ir.Value, tuple[str, int]] = {
@@ -205,12 +206,20 @@ def _read(loop: ir.Operation, ops: Sequence[ir.OpView], roles: _Roles) -> Loop:
 
 
 @dataclass(frozen=True)
-class _Roles:
-    """Says what an op of a loop is to the schedule."""
+class Roles:
+    """Says what an op of a loop is to the schedule.
 
-    writes: _Writes
+    Attributes:
+        writes: What the loop may write.
+        accesses: Of the kernel.
+        facts: Of the kernel.
+        exists: Whether ops run ahead only for trips that there are.
+    """
+
+    writes: Writes
     accesses: Accesses
     facts: AxisFacts
+    exists: bool = False
 
     def of(self, op: ir.OpView) -> Role:
         """Return an op's role."""
@@ -220,9 +229,9 @@ class _Roles:
         if isinstance(op, tile.LoadOp):
             stays = op.volatile or self.writes.may_change(self.accesses.bases(op.ptr))
             return Role.FIXED if stays else Role.LOAD
-        # Running ahead is speculation: the trip may not exist.
-        ahead = _is_cheap(op) and (is_speculatable(op) or self._divides_safely(op.operation))
-        return Role.CHEAP if ahead else Role.FIXED
+        # Running ahead is speculation if the trip may not exist.
+        safe = self.exists or is_speculatable(op) or self._divides_safely(op.operation)
+        return Role.CHEAP if is_cheap(op) and safe else Role.FIXED
 
     def _divides_safely(self, op: ir.Operation) -> bool:
         divisor = self.facts.of(op.operands[1]).range

@@ -15,7 +15,7 @@ from mlir import ir
 
 from tiledsl.dialects import tgpu
 from tiledsl.dialects.contracts import operations
-from tiledsl.transforms.rewrite import terminator
+from tiledsl.transforms.rewrite import replace_uses_except, terminator
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,6 +59,22 @@ def find_chain(loop: ir.Operation, copied: Collection[ir.Value]) -> Chain | None
     if _only_user(product.acc) is None:
         return None
     return Chain(product, wait, use.operand_number)
+
+
+def let_fly(chain: Chain, loop: ir.Operation) -> None:
+    """Wait for a trip's product in the next trip, and for the last one behind the loop.
+
+    Args:
+        chain: The product.
+        loop: The loop that it is in, which carries its sum in the same place.
+    """
+    wait = chain.wait.operation
+    wait.attributes["pending"] = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), 1)
+    sums = loop.results[chain.carried]
+    last = tgpu.WarpgroupWaitOp.build(
+        sums, results=[sums.type], pending=0, loc=wait.location, ip=ir.InsertionPoint.after(loop)
+    )
+    replace_uses_except(sums, last.output, last.operation)
 
 
 def _only_user(value: ir.Value) -> ir.OpView | None:

@@ -132,7 +132,7 @@ def _wrapped(op: ir.Operation, slots: int, counter: ir.Value | None) -> Slot:
     """Read `x == slots ? 0 : x` and its variants: x modulo the slots, as x is at most the slots.
 
     Where both sides are the same modulo the slots, as in `x >= slots ? x - slots : x`, so is the
-    result.
+    result. They may be so for the one x that is asked for, as in `x == 0 ? slots - 1 : x - 1`.
     """
     condition, then, otherwise = op.operands
     sides = _modulo(then, slots, counter), _modulo(otherwise, slots, counter)
@@ -143,6 +143,11 @@ def _wrapped(op: ir.Operation, slots: int, counter: ir.Value | None) -> Slot:
         return UNKNOWN
     compared, bound = compare.operands
     predicate = ir.IntegerAttr(compare.attributes["predicate"]).value
+    asked, given = constant_of(bound), constant_of(then)
+    if predicate == _EQ and asked is not None and given is not None:
+        further = Slot(_COUNTER, (given - asked) % slots, slots)
+        if _modulo(otherwise, slots, compared) == further:
+            return sides[1]
     zero, other = (then, otherwise) if predicate in (_EQ, _SGE, _UGE) else (otherwise, then)
     reads = predicate in (_EQ, _NE, _SLT, _SGE, _ULT, _UGE)
     if reads and other == compared and constant_of(zero) == 0 and constant_of(bound) == slots:

@@ -81,7 +81,15 @@ def tgpu_steps(chip: Chip, options: Options) -> Sequence[Step]:
         Step(partial(assign_layouts, num_warps=warps, warp_size=chip.warp_size), TGPU),
         Step(limit_tiles, TGPU),
         # While loads still are loads, and their addresses in sight.
-        Step(partial(pipeline_loops, stages=options.num_stages, copy="cp.async"), TGPU),
+        Step(
+            partial(
+                pipeline_loops,
+                stages=options.num_stages,
+                copy="cp.async",
+                shared_bytes=chip.shared_bytes,
+            ),
+            TGPU,
+        ),
         Step(copy_boxes, TGPU),
         Step(partial(share_conversions, **matrices), TGPU),
         # All readers and writers of a buffer are known: choose what has no bank conflicts.

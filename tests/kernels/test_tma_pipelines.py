@@ -11,10 +11,11 @@ import pytest
 from numpy.typing import NDArray
 
 import tiledsl as tile
+from tests.kernels.both_modes import launch_in_both_modes
 from tests.kernels.mutations import Recorded, record
+from tiledsl.targets.nvptx import ptxas
 
 HOPPER = "sm_90a"
-MODES = ("eager", "lazy")
 
 
 @tile.jit
@@ -48,6 +49,49 @@ def scaled(
     out.store([m, n], acc)
 
 
+@tile.jit
+def persistent(
+    a, b, c, M, N, K, sa, sb, sc,
+    BM: tile.constexpr, BN: tile.constexpr, BK: tile.constexpr, TURNED: tile.constexpr,
+):  # fmt: skip
+    left = tile.make_tensor_descriptor(a, [M, K], [sa, 1], [BM, BK])
+    if TURNED:
+        right = tile.make_tensor_descriptor(b, [N, K], [sb, 1], [BN, BK])
+    else:
+        right = tile.make_tensor_descriptor(b, [K, N], [sb, 1], [BK, BN])
+    out = tile.make_tensor_descriptor(c, [M, N], [sc, 1], [BM, BN])
+    columns = tile.cdiv(N, BN)
+    tiles = tile.cdiv(M, BM) * columns
+    for number in range(tile.program_id(0), tiles, tile.num_programs(0)):
+        m, n = number // columns * BM, number % columns * BN
+        acc = tile.zeros((BM, BN), tile.float32)
+        for k in range(0, K, BK):
+            y = tile.trans(right.load([n, k])) if TURNED else right.load([k, n])
+            acc = tile.dot(left.load([m, k]), y, acc)
+        out.store([m, n], acc)
+
+
+@tile.jit
+def uneven(
+    a, b, c, M, N, K, sa, sb, sc,
+    BM: tile.constexpr, BN: tile.constexpr, BK: tile.constexpr,
+):  # fmt: skip
+    """Let tile number p multiply k from p % 3 to p % 5 blocks; what it carries says so, too."""
+    left = tile.make_tensor_descriptor(a, [M, K], [sa, 1], [BM, BK])
+    right = tile.make_tensor_descriptor(b, [K, N], [sb, 1], [BK, BN])
+    out = tile.make_tensor_descriptor(c, [M, N], [sc, 1], [BM, BN])
+    columns = tile.cdiv(N, BN)
+    tiles = tile.cdiv(M, BM) * columns
+    last = tile.program_id(0) * BK
+    for number in range(tile.program_id(0), tiles, tile.num_programs(0)):
+        m, n = number // columns * BM, number % columns * BN
+        acc = tile.zeros((BM, BN), tile.float32)
+        for k in range(number % 3 * BK, last % (5 * BK), BK):
+            acc = tile.dot(left.load([m, k]), right.load([k, n]), acc)
+        out.store([m, n], acc)
+        last += tile.num_programs(0) * BK
+
+
 def matrix(rng: np.random.Generator, rows: int, columns: int) -> NDArray[np.float16]:
     """Make small integers, rows a multiple of 16 elements apart, with others behind them."""
     whole = np.full((max(rows, 1), max(-(-columns // 16), 1) * 16), 9, np.float16)
@@ -58,32 +102,85 @@ def matrix(rng: np.random.Generator, rows: int, columns: int) -> NDArray[np.floa
 def launch(
     kernel: Any, size: tuple[int, int, int], block: tuple[int, int, int], **options: Any
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Run a product on the device in use; returns what it gave and a @ b."""
+    """Run a product on the device in use; returns what it gave and what it should."""
     (m, n, k), (bm, bn, bk) = size, block
     rng = np.random.default_rng(m + n + k)
-    a, b = matrix(rng, m, k), matrix(rng, k, n)
+    turned = options.get("TURNED", False)
+    a = matrix(rng, m, k)
+    b = matrix(rng, n, k) if turned else matrix(rng, k, n)
     c = np.full((m, n), np.nan, np.float32)
     strides = (one.shape[1] for one in (a, b, c))
     grid = options.pop("grid", (tile.cdiv(m, bm), tile.cdiv(n, bn)))
     kernel[grid](a, b, c, m, n, k, *strides, BM=bm, BN=bn, BK=bk, **options)
-    return c, a[:, :k].astype(np.float32) @ b[:k, :n].astype(np.float32)
+    right = b[:n, :k].T if turned else b[:k, :n]
+    return c, _want(kernel, a[:m, :k].astype(np.float32), right.astype(np.float32), block)
 
 
-@pytest.mark.parametrize("mode", MODES)
+def _want(
+    kernel: Any, a: NDArray[Any], b: NDArray[Any], block: tuple[int, int, int]
+) -> NDArray[Any]:
+    if kernel is not uneven:
+        return a @ b * (2 if kernel is scaled else 1)
+    bm, bn, bk = block
+    c = np.zeros((len(a), b.shape[1]), np.float32)
+    columns = -(-b.shape[1] // bn)
+    for number in range(-(-len(a) // bm) * columns):
+        rows = slice(number // columns * bm, (number // columns + 1) * bm)
+        some = slice(number % columns * bn, (number % columns + 1) * bn)
+        ks = slice(number % 3 * bk, max(number % 3, number % 5) * bk)
+        c[rows, some] = a[rows, ks] @ b[ks, some]
+    return c
+
+
+@pytest.fixture(autouse=True)
+def _without_ptxas(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Emulators run PTX: what ptxas makes of it takes time and is not asked for."""
+    monkeypatch.setattr(ptxas, "find_ptxas", lambda: None)
+
+
+@pytest.fixture
+def hopper(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Run launches on an emulated Hopper chip, eagerly and lazily."""
+    launch_in_both_modes(monkeypatch)
+    with tile.device(f"emulate:{HOPPER}"):
+        yield
+
+
+@pytest.mark.usefixtures("hopper")
 @pytest.mark.parametrize("stages", [2, 4])
-@pytest.mark.parametrize(("kernel", "factor"), [(product, 1), (scaled, 2)])
-def test_any_number_of_trips_is_right(kernel: Any, factor: int, stages: int, mode: Any) -> None:
-    with tile.device(f"emulate:{HOPPER}", mode=mode):
-        for k in (0, 16, 64, 80, 128, 200, 330):
-            found, want = launch(kernel, (100, 72, k), (64, 64, 64), num_stages=stages)
-            np.testing.assert_array_equal(found, factor * want)
+@pytest.mark.parametrize("kernel", [product, scaled])
+def test_any_number_of_trips_is_right(kernel: Any, stages: int) -> None:
+    for k in (0, 16, 80, 128, 330):
+        found, want = launch(kernel, (100, 72, k), (64, 64, 64), num_stages=stages)
+        np.testing.assert_array_equal(found, want)
+
+
+@pytest.mark.usefixtures("hopper")
+@pytest.mark.parametrize(("turned", "stages"), [(False, 2), (True, 4)])
+def test_a_pipeline_over_tiles_is_right(turned: bool, stages: int) -> None:
+    for programs, k in ((2, 0), (2, 64), (1, 130), (7, 200)):
+        options = {"TURNED": turned, "grid": (programs,), "num_stages": stages}
+        found, want = launch(persistent, (200, 100, k), (64, 64, 64), **options)
+        np.testing.assert_array_equal(found, want)
+
+
+@pytest.mark.usefixtures("hopper")
+@pytest.mark.parametrize("stages", [2, 4])
+def test_tiles_may_have_any_trips_each(stages: int) -> None:
+    for programs in (1, 3):
+        options = {"grid": (programs,), "num_stages": stages}
+        found, want = launch(uneven, (200, 200, 256), (64, 64, 64), **options)
+        np.testing.assert_array_equal(found, want)
 
 
 def _ptx(kernel: Any, **constants: Any) -> str:
+    return str(_compiled(kernel, **constants).asm["ptx"])
+
+
+def _compiled(kernel: Any, **constants: Any) -> Any:
     types = dict.fromkeys("ab", "*fp16:16") | {"c": "*fp32:16"}
     sizes = dict.fromkeys(("M", "N", "K", "sa", "sb", "sc"), "i32:16")
-    made = tile.compile(kernel, types | sizes, constants, target=HOPPER, num_warps=4, num_stages=3)
-    return str(made.asm["ptx"])
+    return tile.compile(kernel, types | sizes, constants, target=HOPPER, num_warps=4, num_stages=3)
 
 
 def _loop(ptx: str) -> str:
@@ -107,6 +204,14 @@ def test_threads_that_read_a_slot_themselves_fence_before_their_warp_arrives() -
     arrive = loop.index("mbarrier.arrive.shared")
     assert "bar.sync" not in loop
     assert loop.rindex("fence.proxy.async", 0, arrive) < loop.rindex("bar.warp.sync", 0, arrive)
+
+
+def test_the_boxes_of_the_next_tile_come_during_the_epilogue_of_this_one() -> None:
+    ptx = _ptx(persistent, BM=64, BN=64, BK=64, TURNED=False)
+    after = ptx[ptx.index("wgmma.mma_async") :]
+    assert after.count("mbarrier.init") == 0  # counted on, never made anew
+    made = _compiled(persistent, BM=64, BN=64, BK=64, TURNED=False)
+    assert "2 boxes a trip, 2 trips ahead over the ends" in dict(made.stages)["pipeline_loops"]
 
 
 _SYNCHRONIZES = r"mbarrier\.(arrive|init)|wgmma\.(wait|commit)|cp\.async\.bulk"
@@ -136,7 +241,9 @@ def _survivors(run: Callable[[], None]) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("kernel", [product, scaled])
+@pytest.mark.parametrize("kernel", [product, scaled, persistent])
 def test_nothing_that_synchronizes_is_idle(kernel: Any) -> None:
-    survivors = _survivors(lambda: launch(kernel, (64, 64, 400), (64, 64, 64)) and None)
+    options = {"grid": (1,), "TURNED": False} if kernel is persistent else {}
+    size = (128, 64, 200) if kernel is persistent else (64, 64, 400)
+    survivors = _survivors(lambda: launch(kernel, size, (64, 64, 64), **options) and None)
     assert survivors == []

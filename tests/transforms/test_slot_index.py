@@ -66,6 +66,22 @@ def test_a_counter_that_goes_round_is_told_from_one_ahead_of_it(wrap: str):
     assert a.differs(b) is b.differs(a) is WRAPS[wrap]
 
 
+@pytest.mark.parametrize(("asked", "given", "offset"), [(0, 2, 2), (1, 0, 2), (2, 0, 1), (0, 1, 1)])
+def test_a_slot_before_or_after_is_told_wherever_it_goes_round(asked: int, given: int, offset: int):
+    body = f"""%asked = arith.constant {asked} : i32  %given = arith.constant {given} : i32
+      %e = arith.cmpi eq, %x, %asked : i32  %by = arith.constant {offset} : i32
+      %o = arith.addi %x, %by : i32  %a = arith.select %e, %given, %o : i32
+      %b = arith.addi %x, %c0 : i32 {ROUND}"""
+    a, b, _ = slots(body, "%y3, %y3")
+    assert a == b.plus(offset)
+
+
+def test_another_slot_in_one_case_is_not_told():
+    body = f"""%e = arith.cmpi eq, %x, %c0 : i32  %o = arith.addi %x, %c2 : i32
+      %a = arith.select %e, %c1, %o : i32  %b = arith.addi %x, %c0 : i32 {ROUND}"""
+    assert slots(body, "%y3, %y3")[0] == UNKNOWN
+
+
 def test_counters_that_meet_are_not_told_apart():
     wrap = "%x3 = arith.remui %x1, %c3 : i32\n"
     a, b, _ = slots(USE + ROUND + wrap, "%x3, %y3", second="%c0")

@@ -1,0 +1,334 @@
+"""Load boxes ahead over the end of a loop: the pipeline of a loop within a loop stays full.
+
+A program that computes several tiles goes through its inner loop, over the pieces of a tile, again
+and again. Pipelined alone, that loop would begin each time by waiting for its first boxes. Here the
+nest stays as it is, but what loads for it is a *cursor* that goes through the trips of all tiles as
+if they were one loop, `ahead` trips before the trip that computes: over the end of a tile, past
+tiles without trips, to the last trip of the last tile. So the next tile's first boxes come while
+this tile's last products and its epilogue are under way.
+
+The cursor is what both loops carry: whether its trip exists, the two loops' variables, and what of
+the outer loop's trip the boxes' places depend on (`loop_slice`), computed where a tile begins.
+Where trips wait for each other is `box_ring`'s protocol; its counters go on over tiles.
+
+    scf.for %t = ... {
+      %m, %n = ...
+      %s = scf.for %k = ... iter_args(%acc = %zero) { load [%m, %k], load [%n, %k], product }
+      epilogue
+    }
+becomes
+    ring; %c = first trip; for 0 .. ahead { copy the boxes of %c; %c = following %c }
+    scf.for %t = ... iter_args(%slot, %parity, %c) {
+      %m, %n = ...
+      %s, ... = scf.for %k = ... iter_args(%acc = %zero, %slot, %parity, %c) {
+        await %slot; product; give up the slot before; copy the boxes of %c; %c = following %c }
+      epilogue
+    }
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from mlir import ir
+
+from tiledsl.dialects import tgpu, tile
+from tiledsl.dialects.layouts import Layouts
+from tiledsl.transforms.axis_facts import AxisFacts
+from tiledsl.transforms.box_ring import Ring, number
+from tiledsl.transforms.boxes import box_bytes, tile_bytes
+from tiledsl.transforms.growing_loop import GrowingLoop
+from tiledsl.transforms.lanes import Lanes, constant
+from tiledsl.transforms.loop_slice import LoopSlice, may_run_ahead, slice_loop
+from tiledsl.transforms.memory_accesses import Accesses
+from tiledsl.transforms.pipelined_loop import STAGES, clone_op
+from tiledsl.transforms.prefetch import Ahead, Way
+from tiledsl.transforms.product_overlap import find_chain, let_fly
+from tiledsl.transforms.rewrite import terminator
+from tiledsl.transforms.scf_ops import for_each, if_else, while_
+
+SCHEDULE = "tgpu.schedule"
+"""What a pipelined loop's schedule is, in words; for who reads the IR."""
+_EPILOGUE_BYTES = 32 * 1024
+"""Shared memory that is left at least to what the outer loop does besides."""
+
+
+@dataclass(frozen=True)
+class Nest:
+    """A loop around one whose loads run ahead.
+
+    Attributes:
+        outer: The outer loop.
+        inner: The inner one, in its body.
+        what: What of the inner loop runs ahead: boxes alone.
+        around: What of the outer loop must be known for that.
+        varies: Whether the inner loop's trips depend on the outer loop's.
+    """
+
+    outer: GrowingLoop
+    inner: GrowingLoop
+    what: Ahead
+    around: LoopSlice
+    varies: bool
+
+    @property
+    def loads(self) -> list[tile.DescriptorLoadOp]:
+        """The loads that run ahead."""
+        every = (one.load for one in self.what.prefetches.values())
+        return [load for load in every if isinstance(load, tile.DescriptorLoadOp)]
+
+    def fitting(self, ahead: int, shared_bytes: int) -> int:
+        """Return how far loads can run ahead: the ring is there during the epilogue, too."""
+        slot = sum(map(box_bytes, self.loads))
+        inner = self.inner.op
+        besides = [op for op in self.outer.block.operations if op.operation != inner]
+        exchanged = [op.tile for op in besides if isinstance(op, tgpu.ConvertLayoutOp)]
+        rest = max([_EPILOGUE_BYTES, *(tile_bytes(value.type) for value in exchanged)])
+        return min(ahead, (shared_bytes - rest) // slot - 1)
+
+
+def find_nest(
+    inner: ir.Operation, what: Ahead, accesses: Accesses, facts: AxisFacts
+) -> Nest | None:
+    """Return the nest of a loop with the one around it, None if boxes cannot run ahead there.
+
+    Args:
+        inner: An `scf.for`.
+        what: What of it runs ahead by itself.
+        accesses: Of the kernel.
+        facts: Of the kernel.
+    """
+    parent = inner.parent
+    if parent is None or parent.operation.name != "scf.for" or not only_boxes(what):
+        return None
+    outer = GrowingLoop(parent.operation)
+    if "unsignedCmp" in outer.op.attributes:
+        return None
+    body = [op.operation for op in outer.block.operations]
+    if sum(op.name in ("scf.for", "scf.while") for op in body) != 1:
+        return None
+    ahead = [what.ops[n] for n in (*what.prefetches, *what.plan.slice.ops)]
+    loads = [op for op in ahead if isinstance(op, tile.LoadOp | tile.DescriptorLoadOp)]
+    if not may_run_ahead(outer.op, loads, accesses, facts):
+        return None
+    wanted = [*_read_ahead(inner, what), *(inner.operands[3 + n] for n in what.plan.slice.carried)]
+    around = slice_loop(outer, wanted, accesses, facts)
+    if around is None:
+        return None
+    varies = any(bound in around.wanted for bound in list(inner.operands)[:2])
+    return Nest(outer, GrowingLoop(inner), what, around, varies)
+
+
+def only_boxes(what: Ahead) -> bool:
+    """Whether nothing but boxes runs ahead."""
+    return all(one.way is Way.BOXES for one in what.prefetches.values())
+
+
+def _read_ahead(inner: ir.Operation, what: Ahead) -> list[ir.Value]:
+    """Return what is read by what runs ahead and by the loop itself."""
+    ops = {*what.prefetches, *what.plan.slice.ops}
+    read = [value for n in sorted(ops) for value in what.ops[n].operation.operands]
+    yields = terminator(inner.regions[0].blocks[0]).operands
+    return [*list(inner.operands)[:3], *read, *(yields[n] for n in what.plan.slice.carried)]
+
+
+@dataclass(frozen=True)
+class _Cursor:
+    """A trip of the nest.
+
+    Attributes:
+        exists: Whether there is such a trip.
+        at: The inner loop's variable.
+        inner: What the inner loop's slice carries.
+        tile: The outer loop's variable.
+        outer: What the outer loop's slice carries into its next trip.
+        known: What of the outer loop's trip is asked for.
+    """
+
+    exists: Lanes
+    at: Lanes
+    inner: list[ir.Value]
+    tile: Lanes
+    outer: list[ir.Value]
+    known: list[ir.Value]
+
+    def values(self) -> list[ir.Value]:
+        """Return all of them, for a loop to carry."""
+        lanes = [self.exists, self.at, self.tile]
+        return [*(one.value for one in lanes), *self.inner, *self.outer, *self.known]
+
+    def like(self, values: Sequence[ir.Value]) -> _Cursor:
+        """Return the cursor whose `values` these are."""
+        exists, at, tile_, *rest = values
+        a = len(self.inner)
+        b = a + len(self.outer)
+        return _Cursor(Lanes(exists), Lanes(at), rest[:a], Lanes(tile_), rest[a:b], rest[b:])
+
+
+def pipeline_nest(nest: Nest, layouts: Layouts, ahead: int) -> None:
+    """Replace a nest by its pipelined form.
+
+    Args:
+        nest: The nest.
+        layouts: The module's layouts, for buffers.
+        ahead: Trips between a load and its use, at least 1.
+    """
+    _Build(nest, layouts, ahead).build()
+
+
+class _Build:
+    def __init__(self, nest: Nest, layouts: Layouts, ahead: int) -> None:
+        self._nest = nest
+        self._layouts = layouts
+        self._ahead = ahead
+        self._what = nest.what
+        self._loads = nest.loads
+        bounds = list(nest.inner.op.operands)
+        self._lower, self._upper, self._step = bounds[:3]
+        self._inits = [bounds[3 + n] for n in nest.what.plan.slice.carried]
+
+    def build(self) -> None:
+        outer, inner = self._nest.outer, self._nest.inner
+        chain = find_chain(inner.op, {load.result for load in self._loads})
+        location = outer.op.location
+        with ir.InsertionPoint(outer.op), location:
+            ring = Ring(self._loads, self._ahead + 1, self._layouts)
+            cursor = self._prologue(ring)
+            counters = [number(0), number(0)]
+        carried = outer.grow([*counters, *cursor.values()])
+        carried = inner.grow(carried, [STAGES])
+        first = ir.InsertionPoint.at_block_begin(inner.block)
+        with location:
+            (index, parity), cursor = carried[:2], cursor.like(carried[2:])
+            with first:
+                ring.await_boxes(index, parity)
+            with ir.InsertionPoint(inner.block):
+                before = ring.before(index)
+                ring.give_up(before)
+                ring.await_readers(before, parity)
+                cursor = self._copy(ring, before, cursor)
+                counters = ring.following(index, parity)
+            ring.read(index)
+        onward = inner.finish([*counters, *cursor.values()])
+        if chain is not None:
+            let_fly(chain, inner.op)
+        outer.finish(onward)
+        self._describe()
+        ring.end(outer.op)
+
+    def _describe(self) -> None:
+        boxes = "box" if len(self._loads) == 1 else "boxes"
+        text = (
+            f"{len(self._loads)} {boxes} a trip, {self._ahead} trips ahead over the ends of "
+            f"this loop, {self._ahead + 1} slots with mbarriers full and empty"
+        )
+        for loop in (self._nest.inner, self._nest.outer):
+            loop.op.attributes[SCHEDULE] = ir.StringAttr.get(text, loop.op.context)
+
+    def _prologue(self, ring: Ring) -> _Cursor:
+        """Copy the boxes of the first trips."""
+        cursor = self._first()
+        bounds = [number(n) for n in (0, self._ahead, 1)]
+
+        def trip(index: ir.Value, carried: Sequence[ir.Value]) -> list[ir.Value]:
+            return self._copy(ring, index, cursor.like(carried)).values()
+
+        return cursor.like(for_each(bounds, cursor.values(), trip))
+
+    # Trips.
+
+    def _copy(self, ring: Ring, index: ir.Value, cursor: _Cursor) -> _Cursor:
+        """Copy the boxes of the cursor's trip to a slot; give the following trip."""
+        inner, plan = self._nest.inner, self._what.plan
+        values = self._known(cursor)
+        values[inner.counter] = cursor.at.value
+        carried = plan.slice.carried
+        mine = inner.carried
+        values.update((mine[n], value) for n, value in zip(carried, cursor.inner, strict=True))
+        for op in plan.slice.ops:
+            clone_op(self._what.ops[op], values, cursor.exists)
+        ring.copy(index, cursor.exists.value, values)
+        yields = inner.yields
+        return self._following(cursor, [values.get(yields[n], yields[n]) for n in carried])
+
+    def _known(self, cursor: _Cursor) -> dict[ir.Value, ir.Value]:
+        """Return what the outer loop's values are in the cursor's trip."""
+        return dict(zip(self._nest.around.wanted, cursor.known, strict=True))
+
+    def _entered(self, at: Lanes, carried: Sequence[ir.Value]) -> _Cursor:
+        """Build the first trip of a tile that there is."""
+        around = self._nest.around
+        values, onward = around.evaluate(at.value, carried)
+
+        def here(value: ir.Value) -> ir.Value:
+            return values.get(value, value)
+
+        lower, upper = Lanes(here(self._lower)), Lanes(here(self._upper))
+        known = [here(value) for value in around.wanted]
+        inner = [here(value) for value in self._inits]
+        return _Cursor(lower.lt(upper), lower, inner, at, onward, known)
+
+    def _first(self) -> _Cursor:
+        """Build the first trip of the first tile that has one."""
+        around = self._nest.around
+        bounds = list(self._nest.outer.op.operands)
+        first, last = Lanes(bounds[0]), Lanes(bounds[1])
+        carried = [bounds[3 + n] for n in around.carried]
+        nothing = _Cursor(
+            Lanes(number(0, "i1")),
+            Lanes(self._lower).constant(0),
+            [constant(value.type, 0) for value in self._inits],
+            first,
+            carried,
+            [constant(value.type, 0) for value in around.wanted],
+        )
+        types = [value.type for value in nothing.values()]
+        found = if_else(
+            first.lt(last).value,
+            lambda: self._entered(first, carried).values(),
+            nothing.values,
+            types,
+        )
+        return self._sought(nothing.like(found)) if self._nest.varies else nothing.like(found)
+
+    def _sought(self, cursor: _Cursor) -> _Cursor:
+        """Go to the next tile until one has a trip, unless the cursor's trip exists."""
+
+        def goes_on(carried: Sequence[ir.Value]) -> ir.Value:
+            here = cursor.like(carried)
+            return (self._more_tiles(here) & (here.exists ^ 1)).value
+
+        def body(carried: Sequence[ir.Value]) -> list[ir.Value]:
+            here = cursor.like(carried)
+            return self._entered(self._next_tile(here), here.outer).values()
+
+        return cursor.like(while_(cursor.values(), goes_on, body))
+
+    def _more_tiles(self, cursor: _Cursor) -> Lanes:
+        _, last, step = (Lanes(value) for value in list(self._nest.outer.op.operands)[:3])
+        return step.ult(last - cursor.tile)
+
+    def _next_tile(self, cursor: _Cursor) -> Lanes:
+        return cursor.tile + Lanes(self._nest.outer.op.operands[2])
+
+    def _following(self, cursor: _Cursor, inner: list[ir.Value]) -> _Cursor:
+        """Build the trip after the cursor's."""
+        known = self._known(cursor)
+        step, upper = (Lanes(known.get(one, one)) for one in (self._step, self._upper))
+        more = step.ult(upper - cursor.at)
+        further = replace(cursor, at=cursor.at + step, inner=inner)
+        types = [value.type for value in cursor.values()]
+        over = cursor.exists & (more ^ 1)
+        if self._nest.varies:
+            left = replace(cursor, exists=cursor.exists.constant(0))
+            found = if_else(over.value, lambda: self._sought(left).values(), further.values, types)
+            return cursor.like(found)
+        tiles = self._more_tiles(cursor)
+        found = if_else(
+            (over & tiles).value,
+            lambda: self._entered(self._next_tile(cursor), cursor.outer).values(),
+            further.values,
+            types,
+        )
+        return replace(cursor.like(found), exists=cursor.exists & (more | tiles))

@@ -1,0 +1,120 @@
+"""A ring of slots that boxes are copied to, trip after trip, and the barriers that go with it.
+
+Each slot has two barriers. Copies complete a phase of *full*, and who reads waits for that. Warps
+end a phase of *empty* once all of them have read the slot, and who copies to it again waits there.
+Both count on for as long as the ring is there: over trips, over the loops around, never made anew.
+
+The protocol, with S slots. The trip number g of all trips there will ever be
+
+    awaits  full[g mod S], parity (g / S) mod 2                    (`await_boxes`)
+    reads the slot
+    arrives at  empty[(g - 1) mod S]: trip g - 1's reads are over  (`give_up`)
+    and lets the boxes of trip g + S - 1 be copied to that slot once all warps have arrived there:
+    parity (g / S) mod 2, as for full.
+
+So a product may still read slot g while g + 1 begins, and slot S - 1 is first given up, unread, by
+trip 0. The boxes of the first S - 1 trips are copied without waiting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from mlir import ir
+
+from tiledsl.dialects import tgpu, tile
+from tiledsl.dialects.layouts import Layouts
+from tiledsl.dialects.types import (
+    element_of,
+    held_by,
+    layout_name,
+    shape_of,
+    shared_type,
+    tile_type,
+)
+from tiledsl.transforms.boxes import Barriers, box_bytes, buffer_type, copy_box, read_box
+from tiledsl.transforms.lanes import Lanes, constant, select
+
+
+class Ring:
+    """The slots of some loads of one trip; built at the current insertion point."""
+
+    def __init__(
+        self, loads: Sequence[tile.DescriptorLoadOp], slots: int, layouts: Layouts
+    ) -> None:
+        self.loads = loads
+        self.slots = slots
+        self._bytes = sum(map(box_bytes, loads))
+        self._buffers: list[ir.Value] = []
+        for load in loads:
+            type_ = buffer_type(load, layouts, [slots])
+            loc = load.operation.location
+            self._buffers.append(tgpu.AllocOp.build(results=[type_], loc=loc).buffer)
+        self.full = Barriers(slots, layouts)
+        self.empty = Barriers(slots, layouts, arrivals="warps")
+
+    def slot(self, number: int, index: ir.Value) -> ir.Value:
+        """Build the slot of the load with that number."""
+        buffer = self._buffers[number]
+        held = held_by(buffer.type)
+        one = tile_type(shape_of(held)[1:], element_of(held), layout_name(held))
+        return tgpu.SlotOp.build(buffer, index, results=[shared_type(one)]).slot
+
+    def copy(self, index: ir.Value, exists: ir.Value, values: Mapping[ir.Value, ir.Value]) -> None:
+        """Copy a trip's boxes to a slot that is given up.
+
+        Args:
+            index: The slot.
+            exists: Whether there is such a trip.
+            values: What the loads' operands are in that trip, where they are not themselves.
+        """
+        barrier = self.full.slot(index)
+        tgpu.MbarrierExpectOp.build(barrier, exists, bytes=self._bytes)
+        for number, load in enumerate(self.loads):
+            slot = self.slot(number, index)
+            copy_box(load, values, slot, barrier, exists, guarded=True)
+
+    def await_boxes(self, index: ir.Value, parity: ir.Value) -> None:
+        """Wait until a slot has been filled."""
+        tgpu.MbarrierWaitOp.build(self.full.slot(index), parity)
+
+    def give_up(self, index: ir.Value) -> None:
+        """Say, for each warp, that it has read a slot."""
+        slots = [self.slot(number, index) for number in range(len(self.loads))]
+        tgpu.MbarrierArriveOp.build([self.empty.slot(index), *slots])
+
+    def await_readers(self, index: ir.Value, parity: ir.Value) -> None:
+        """Let who copies wait until all warps have given up a slot."""
+        tgpu.MbarrierWaitOp.build(self.empty.slot(index), parity, by="issuer")
+
+    def read(self, index: ir.Value) -> None:
+        """Let the users of the loads, which stand in this trip, read a slot; erase the loads."""
+        for number, load in enumerate(self.loads):
+            with ir.InsertionPoint(load.operation):
+                slot = self.slot(number, index)
+            read_box(load, slot)
+
+    def end(self, after: ir.Operation) -> None:
+        """Give up the barriers behind an op."""
+        for barriers in (self.full, self.empty):
+            place = ir.InsertionPoint.after(after)
+            tgpu.MbarrierEndOp.build(barriers.buffer, loc=after.location, ip=place)
+
+    # Counting round.
+
+    def before(self, index: ir.Value) -> ir.Value:
+        """Build the slot of the trip before."""
+        here = Lanes(index)
+        return select(here.eq(0), self.slots - 1, here - 1).value
+
+    def following(self, index: ir.Value, parity: ir.Value) -> tuple[ir.Value, ir.Value]:
+        """Build the next trip's slot and parity."""
+        further = Lanes(index) + 1
+        wraps = further.eq(self.slots)
+        turned = Lanes(parity) ^ wraps.convert("arith.extui", "i32")
+        return select(wraps, 0, further).value, turned.value
+
+
+def number(value: int, type_: str = "i32") -> ir.Value:
+    """Build an integer constant."""
+    return constant(ir.Type.parse(type_), value)
