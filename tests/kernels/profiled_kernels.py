@@ -87,24 +87,37 @@ _STRIDES = (0, 1, 2, 3, 4, 5, 8, 16, 17, 32)
 """In elements of the access's width."""
 
 
+_MASKS = (0x1E, 0x1D, 0x1B, 0x17, 0x0F, 0x1C, 0x18, 0x10, 0x03)
+"""What is left of a lane's number: lanes that agree in those bits access one place."""
+
+
 def patterns() -> Iterator[tuple[str, str]]:
     """Give kernels that access shared memory in one way: names and PTX texts."""
-    for width, stride in ((width, stride) for width in _VECTORS for stride in _STRIDES):
-        names = ", ".join(f"%r{10 + i}" for i in range(width // 4))
-        group = names if width == 4 else "{" + names + "}"
-        size = max(32 * width * stride, 32 * width)
-        if size > 48 << 10:
-            continue
-        lines = [f"mul.lo.u32 %r1, %t, {width * stride}; mov.u32 %r2, s; add.u32 %r1, %r1, %r2;"]
-        first = "%t" if stride else "7"  # what all lanes write to one place must be one value
-        lines += [f"add.u32 %r{10 + i}, {first}, {i};" for i in range(width // 4)]
-        store = f"st.volatile.shared.{_VECTORS[width]} [%r1], {group};"
-        load = f"ld.volatile.shared.{_VECTORS[width]} {group}, [%r1];"
-        total = [f"add.u32 %r10, %r10, %r{10 + i};" for i in range(1, width // 4)]
-        end = ["mad.wide.u32 %d1, %t, 4, %a0;", "st.global.b32 [%d1], %r10;"]
-        text = kernel("\n".join([*lines, store, load, *total, *end]), 1, chip=CHIP, shared=size)
-        name = f"shared_{width}_{stride}"
-        yield name, text.replace(".entry k(", f".entry {name}(").replace("k_param", f"{name}_param")
+    for width in _VECTORS:
+        for stride in _STRIDES:
+            if 32 * width * stride <= 48 << 10:
+                yield _pattern(f"shared_{width}_by_{stride}", width, stride, 0x1F)
+        for mask in _MASKS:
+            yield _pattern(f"shared_{width}_of_{mask:05b}", width, 1, mask)
+            yield _pattern(f"shared_{width}_of_{mask:05b}_by_4", width, 4, mask)
+            yield _pattern(f"shared_{width}_of_{mask:05b}_in_part", width, 1, mask, 0x3F5FF7CE)
+
+
+def _pattern(name: str, width: int, stride: int, mask: int, active: int = -1) -> tuple[str, str]:
+    """Return a kernel whose lanes store and load at (lane & mask) * stride * width."""
+    names = ", ".join(f"%r{10 + i}" for i in range(width // 4))
+    group = names if width == 4 else "{" + names + "}"
+    lines = [f"and.b32 %r3, %t, {mask if stride else 0}; mov.u32 %r2, s;",
+             f"mad.lo.u32 %r1, %r3, {width * stride}, %r2;", f"shr.u32 %r4, {active}, %t;",
+             "and.b32 %r4, %r4, 1; setp.ne.u32 %p1, %r4, 0;"]  # fmt: skip
+    lines += [f"add.u32 %r{10 + i}, %r3, {i};" for i in range(width // 4)]
+    lines += [f"@%p1 st.volatile.shared.{_VECTORS[width]} [%r1], {group};",
+              f"@%p1 ld.volatile.shared.{_VECTORS[width]} {group}, [%r1];"]  # fmt: skip
+    lines += [f"add.u32 %r10, %r10, %r{10 + i};" for i in range(1, width // 4)]
+    lines += ["mad.wide.u32 %d1, %t, 4, %a0;", "st.global.b32 [%d1], %r10;"]
+    size = max(32 * width * stride, 32 * width)
+    text = kernel("\n".join(lines), 1, chip=CHIP, shared=size)
+    return name, text.replace(".entry k(", f".entry {name}(").replace("k_param", f"{name}_param")
 
 
 def launch_patterns(driver: Driver) -> None:

@@ -8,9 +8,11 @@ Global memory is counted in *transactions*, the sectors that each warp's access 
 Shared memory is counted in *wavefronts*: a warp's access is served in phases of lanes that ask for
 as much as all banks give at once (of 4 bytes a lane a whole warp of 32, of 8 bytes half of it, of
 16 bytes a quarter), and a phase takes as many wavefronts as there are different words in its
-busiest bank; lanes that ask for one word share it. That is NVIDIA's rule (CUDA C++ Programming
-Guide, shared memory; Volta and later) and AMD's (Composable Kernel's documentation of LDS bank
-conflicts), with AMD's order of lanes where it reads 16 bytes. Caches are not counted.
+busiest bank; lanes that ask for one word share it. Where neighbours read one address, NVIDIA makes
+one phase of two (`Rules.merges`). That is NVIDIA's rule (CUDA C++ Programming Guide, shared memory;
+Volta and later; compared with Nsight Compute's counters on an H200) and AMD's (Composable Kernel's
+documentation of LDS bank conflicts), with AMD's order of lanes where it reads 16 bytes. Caches are
+not counted.
 
 Contract of the calls: `lanes` are the flat threads that took part, one for each element of the
 other array; only active lanes are handed in.
@@ -50,12 +52,16 @@ class Rules:
             split by lanes into phases of so many.
         read_16: The order in which lanes are split into phases where they read 16 bytes each;
             empty where it is their own.
+        merges: Whether a read of 8 (16) bytes a lane takes one phase instead of two for a warp (for
+            each half of it) in which each two lanes that are one apart, or each two that are two
+            apart, read one address, as far as both are active.
     """
 
     sector_bytes: int = 32
     banks: int = 32
     phase_bytes: int = 128
     read_16: tuple[int, ...] = ()
+    merges: bool = False
 
 
 class Counters:
@@ -126,6 +132,8 @@ class Counters:
             return
         warp = self.warp_of[lanes]
         phase = self._phases(warp, lanes, width, write)
+        if self.rules.merges and width > 4 and not write:
+            phase = self._merged(phase, warp, lanes, offset, width)
         _, phase = np.unique(phase, return_inverse=True)
         word = offset[:, None] + np.arange(0, max(width, 4), 4) >> 2
         bank = word % self.rules.banks
@@ -143,12 +151,36 @@ class Counters:
         self, warp: NDArray[np.intp], lanes: NDArray[np.intp], width: int, write: bool
     ) -> NDArray[np.int64]:
         """Return which phase of all warps each lane is served in."""
-        first = np.searchsorted(self.warp_of, np.arange(int(self.warp_of[-1]) + 1))
-        lane = lanes - first[warp]
+        lane = self._lane(warp, lanes)
         if width == 16 and not write and self.rules.read_16:
             lane = np.argsort(np.array(self.rules.read_16))[lane]
         together = max(self.rules.phase_bytes // max(width, 4), 1)
         return warp.astype(np.int64) * 64 + lane // together
+
+    def _lane(self, warp: NDArray[np.intp], lanes: NDArray[np.intp]) -> NDArray[np.intp]:
+        """Return each thread's place in its warp."""
+        first = np.searchsorted(self.warp_of, np.arange(int(self.warp_of[-1]) + 1))
+        return lanes - first[warp]
+
+    def _merged(
+        self,
+        phase: NDArray[np.int64],
+        warp: NDArray[np.intp],
+        lanes: NDArray[np.intp],
+        offset: NDArray[np.int64],
+        width: int,
+    ) -> NDArray[np.int64]:
+        """Return phases with the pairs made one that `Rules.merges` is about."""
+        lane = self._lane(warp, lanes)
+        every = np.full((int(warp.max()) + 1, 32), -1, np.int64)
+        every[warp, lane] = offset
+        together = 32 if width == 8 else 16
+        merged = np.zeros((len(every), 32 // together), np.bool_)
+        for apart in (1, 2):
+            other = every[:, np.arange(32) ^ apart]
+            agree = (every < 0) | (other < 0) | (every == other)
+            merged |= agree.reshape(len(every), -1, together).all(2)
+        return np.where(merged[warp, lane // together], phase & ~1, phase)
 
     def _worst(
         self, phase: NDArray[np.intp], warp: NDArray[np.intp], wavefronts: NDArray[np.int64]

@@ -107,4 +107,4 @@ def _load(text: str, entry: str, chip: str, memory: GlobalMemory) -> Program:
         (*function.directives.get("maxnreg", ()), 0)[0],
     )
     instructions = [one for block in blocks for one in block.instructions]
-    return Program(blocks, instructions, layout, Rules(), context.atomic)
+    return Program(blocks, instructions, layout, Rules(merges=True), context.atomic)

@@ -5,7 +5,8 @@ the first lane of every address at once, then the second ones, and so on. (Hardw
 order, so a kernel whose result depends on it is wrong anyway, except for the last bits of sums of
 floats.)
 
-`add.f32` on global memory takes subnormal numbers for zeros, on shared memory it does not.
+`add.f32` on global memory takes subnormal numbers for zeros, on shared memory it does not; a NaN of
+f64 that global memory adds stays as it is.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 
 from tiledsl.targets.gpu.emulator.cohort import Lanes
 from tiledsl.targets.gpu.emulator.program import Instruction, InstructionClass, Step
-from tiledsl.targets.nvptx.emulator.float_values import flush
+from tiledsl.targets.nvptx.emulator.float_values import canonical, flush
 from tiledsl.targets.nvptx.emulator.floats import extreme
 from tiledsl.targets.nvptx.emulator.machine import Machine
 from tiledsl.targets.nvptx.emulator.memory import by_space, space_of, take_orders
@@ -67,8 +68,20 @@ def _smaller(old: Values, value: Values, _: Values) -> Values:
     return extreme(old, value, largest=False, keeps_nan=False)
 
 
+def _add(old: Values, value: Values, _: Values) -> Values:
+    return old + value if old.dtype.kind in "iu" else canonical(old + value)
+
+
+def _add_in_l2(old: Values, value: Values, _: Values) -> Values:
+    """Add as the units of global memory do: f32 is flushed, and NaNs of f64 stay as they are."""
+    if old.dtype == np.float32:
+        return canonical(flush(flush(old) + flush(value)))
+    found = old + value
+    return select(np.isnan(value), value, select(np.isnan(old), old, found))
+
+
 _OPERATIONS: dict[str, Operation] = {
-    "add": lambda old, value, _: old + value,
+    "add": _add,
     "and": lambda old, value, _: old & value,
     "or": lambda old, value, _: old | value,
     "xor": lambda old, value, _: old ^ value,
@@ -84,10 +97,6 @@ _ATOMIC_TYPES = tuple(
 )
 
 
-def _flushing_add(old: Values, value: Values, _: Values) -> Values:
-    return flush(flush(old) + flush(value))
-
-
 @dataclass(frozen=True)
 class _Atomic:
     """One atomic instruction's element, decoded.
@@ -95,13 +104,13 @@ class _Atomic:
     Attributes:
         kind: The type of memory's element.
         act: What it does to it.
-        flushes: Whether it does something else to global memory, which flushes.
+        in_l2: Whether it is another addition on global memory, of f32 or f64.
         instruction: For findings.
     """
 
     kind: Type
     act: Operation
-    flushes: bool
+    in_l2: bool
     instruction: Instruction
 
     def run(
@@ -120,7 +129,7 @@ class _Atomic:
             place = address[some] - np.uint64(window)
             words, index, good = self._memory(machine, where, lanes[some], place, size)
             some, index = some[good], index[good]
-            act = _flushing_add if self.flushes and where == "global" else self.act
+            act = _add_in_l2 if self.in_l2 and where == "global" else self.act
             for now in rounds(index):
                 rows, at = some[now], index[now]
                 before = words[at]
@@ -190,8 +199,8 @@ def _atomic(instruction: Parsed, context: Context) -> Step:
     writes = context.scatter_all(to, bits) if several else [context.scatter(to, bits)]
     if any(len(one) != count for one in reads):
         raise unknown(instruction, f"expected {count} registers")
-    flushes = name == "add" and kind.name == "f32"
-    atomic = _Atomic(kind, _OPERATIONS[name], flushes, context.instruction)
+    in_l2 = name == "add" and kind.name in ("f32", "f64")
+    atomic = _Atomic(kind, _OPERATIONS[name], in_l2, context.instruction)
     return _step(atomic, space, context.address(address), reads, writes)
 
 

@@ -179,15 +179,26 @@ def _ones(count: Values, element: Any) -> Values:
     return shift_left(np.broadcast_to(one, np.shape(count)), count) - one
 
 
+def _field(bits: int) -> Callable[[Values], Values]:
+    """Return what a position or length means: of words of 32 bits its low 8 bits, else all of it.
+
+    PTX defines no more than 0 to 255; beyond that this is what an H200 does.
+    """
+    if bits == 32:
+        return lambda amount: amount & np.uint32(255)
+    return lambda amount: np.minimum(amount, np.uint32(255))
+
+
 def _extract_field(instruction: Parsed, context: Context) -> Step:
     """Decode bfe: bits beyond the word are 0, or the sign."""
     options = Options(instruction)
     kind = TYPES[options.last(("u32", "u64", "s32", "s64"))]
     options.done()
     width, element = np.uint32(kind.bits), kind.element
+    field = _field(kind.bits)
 
     def extract(values: Values, position: Values, length: Values) -> Values:
-        at, count = position & np.uint32(255), length & np.uint32(255)
+        at, count = field(position), field(length)
         moved = shift_right(values, at)
         if not kind.signed:
             return moved & _ones(count, element)
@@ -205,9 +216,10 @@ def _insert_field(instruction: Parsed, context: Context) -> Step:
     options = Options(instruction)
     kind = TYPES[options.last(("b32", "b64"))]
     options.done()
+    place = _field(kind.bits)
 
     def insert(field: Values, word: Values, position: Values, length: Values) -> Values:
-        at, count = position & np.uint32(255), length & np.uint32(255)
+        at, count = place(position), place(length)
         mask = shift_left(_ones(count, kind.element), at)
         found: Values = (word & ~mask) | (shift_left(field, at) & mask)
         return found

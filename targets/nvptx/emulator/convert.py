@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from tiledsl.targets.gpu.emulator.fused import two_sum
 from tiledsl.targets.gpu.emulator.program import InstructionClass, Step
 from tiledsl.targets.nvptx.emulator.float_values import (
+    BFLOAT,
     canonical,
     flush,
     narrow,
@@ -101,7 +102,7 @@ def _convert_scalar(instruction: Parsed, context: Context) -> Step:
 
     def compute(values: Values) -> Values:
         if flushes and source.name == "f32":
-            values = flush(values)
+            values = canonical(flush(values))
         found = convert(values)
         if saturates and _is_float(to):
             found = saturate(found)
@@ -116,7 +117,7 @@ def _convert_scalar(instruction: Parsed, context: Context) -> Step:
 
 
 def _at_least_zero(values: Values) -> Values:
-    found: Values = select(values < 0, values.dtype.type(0), values)
+    found: Values = select(values <= 0, values.dtype.type(0), values)  # -0 too
     return found
 
 
@@ -131,7 +132,7 @@ def _conversion(
 ) -> Callable[[Values], Values]:
     """Return what converts values of one type to another."""
     if _is_float(source) and _is_float(to):
-        return lambda values: canonical(float_to_float(values, to, whole, mode))
+        return lambda values: _with_nans(values, float_to_float(values, to, whole, mode), source)
     if _is_float(source):
         return lambda values: float_to_integer(values, to, whole or "rzi")
     if _is_float(to):
@@ -156,6 +157,38 @@ def _clamped_integer(values: Values, source: Type, to: Type) -> Values:
         raised: Values = np.maximum(values, low).astype(to.element)
         return raised
     return clamp(values.astype(np.int64), to)
+
+
+def _with_nans(values: Values, found: Values, source: Type) -> Values:
+    """Return converted floats with the NaNs that the chip gives.
+
+    To and from f64, and from bf16 to f32, a NaN keeps its sign and as many of its bits as fit; with
+    f64 it becomes quiet. All others are the canonical one.
+    """
+    lost = np.isnan(values)
+    if not lost.any():
+        return found
+    widths = source.bits, 8 * found.dtype.itemsize
+    if source.element == BFLOAT and widths[1] == 32:
+        return (np.ascontiguousarray(values).view(np.uint16).astype(np.uint32) << 16).view(
+            np.float32
+        )
+    if 64 not in widths or widths[0] == widths[1]:
+        return canonical(found)
+    narrower, wider = sorted((source.element, found.dtype), key=lambda kind: kind.itemsize)
+    shift = np.uint64(52 - (int(_finfo(narrower).nmant)))
+    bits = np.ascontiguousarray(values).view(f"u{source.bits // 8}").astype(np.uint64)
+    if narrower == found.dtype:
+        top = np.uint64((1 << 8 * narrower.itemsize - 1) - 1)
+        kept = (bits >> shift & top) | bits >> np.uint64(63) << np.uint64(8 * narrower.itemsize - 1)
+        quiet_bit = np.uint64(1 << int(_finfo(narrower).nmant) - 1)
+        codes = (kept | quiet_bit).astype(f"u{narrower.itemsize}").view(found.dtype)
+    else:
+        fraction = bits & np.uint64((1 << int(_finfo(narrower).nmant)) - 1)
+        sign = bits >> np.uint64(source.bits - 1) << np.uint64(63)
+        codes = (sign | np.uint64(0x7FF8 << 48) | fraction << shift).view(wider)
+    kept_or_found: Values = select(lost, codes.reshape(np.shape(found)), found)
+    return kept_or_found
 
 
 def float_to_float(values: Values, to: Type, whole: str, mode: str) -> Values:
@@ -213,7 +246,7 @@ def _convert_packed(instruction: Parsed, context: Context) -> Step:
     def compute(*sources: Values) -> Values:
         pair = _pair(source, sources)
         if relu:
-            pair = select(pair < 0, 0.0, pair)
+            pair = select(pair <= 0, 0.0, pair)
         return _packed(pair, to, mode, finite)
 
     kind = source if source in TYPES else f"b{2 * _SMALL[source].bits}"
@@ -292,13 +325,10 @@ def _convert_tf32(instruction: Parsed, context: Context) -> Step:
     def compute(values: Values) -> Values:
         found = round_tf32(values, mode)
         if relu:
-            found = select(values < 0, np.uint32(0), found)
-        if finite:
-            found = select(
-                found & np.uint32(0x7FFFFFFF) == np.uint32(0x7F800000),
-                found & np.uint32(0x80000000) | np.uint32(0x7F7FE000),
-                found,
-            )
+            found = select(values <= 0, np.uint32(0), found)
+        if finite:  # as the chip does it: one less of what is no finite number
+            large = found & np.uint32(0x7FFFFFFF) >= np.uint32(0x7F800000)
+            found = select(large, found - np.uint32(0x2000), found)
         return found
 
     to, source = instruction.operands
@@ -306,7 +336,10 @@ def _convert_tf32(instruction: Parsed, context: Context) -> Step:
 
 
 def round_tf32(values: Values, mode: str) -> Values:
-    """Return f32 as tf32: a sign, 8 bits of exponent, 10 of fraction, and zeros below."""
+    """Return f32 as tf32: a sign, 8 bits of exponent, 10 of fraction, and zeros below.
+
+    `rna` cuts a NaN like any other number, which may leave an infinity.
+    """
     bits = np.ascontiguousarray(values).view(np.uint32).reshape(np.shape(values))
     half = np.uint32(0x1000)
     if mode == "rna":
@@ -317,7 +350,9 @@ def round_tf32(values: Values, mode: str) -> Values:
         moved = bits
     finite = np.isfinite(values)
     found = select(finite, moved, bits) & np.uint32(0xFFFFE000)
-    missing: Values = select(np.isnan(values), np.uint32(0x7FFFFFFF), found)
+    if mode == "rna":
+        return found
+    missing: Values = select(np.isnan(values), np.uint32(0x7FFFE000), found)
     return missing
 
 

@@ -40,7 +40,9 @@ _NORMAL: dict[Any, Any] = {
 
 
 _CANONICAL: dict[int, Any] = {2: np.uint16(0x7FFF), 4: np.uint32(0x7FFFFFFF)}
-"""The NaN that arithmetic gives, by bytes; of f64 it is the processor's own."""
+"""The NaN that arithmetic gives, by bytes; f64 hands on the operand's, see `propagate`."""
+_QUIET = np.uint64(1 << 51)
+"""The bit of a NaN of f64 that says that it does not signal."""
 
 
 def canonical(values: Values) -> Values:
@@ -53,10 +55,33 @@ def canonical(values: Values) -> Values:
     return select(np.isnan(values), _CANONICAL[values.dtype.itemsize].view(values.dtype), values)
 
 
+def quiet(values: Values) -> Values:
+    """Return f64 with what NaNs signal cleared, their signs and other bits kept."""
+    bits = np.ascontiguousarray(values).view(np.uint64) | _QUIET
+    found: Values = select(
+        np.isnan(values), bits.view(np.float64).reshape(np.shape(values)), values
+    )
+    return found
+
+
+def propagate(found: Values, *operands: Values) -> Values:
+    """Return f64 results with the first operand that is a NaN, quiet, where one is."""
+    if not np.isnan(found).any():
+        return found
+    for one in reversed(operands):
+        found = select(np.isnan(one), quiet(one), found)
+    return found
+
+
 def flush(values: Values) -> Values:
     """Return values with subnormal numbers replaced by zeros of their sign."""
     least = _NORMAL[values.dtype]
     return select(np.abs(values) < least, np.copysign(values.dtype.type(0), values), values)
+
+
+def least_normal(kind: Any) -> Any:
+    """Return the least normal number of a type."""
+    return _NORMAL[kind]
 
 
 def saturate(values: Values) -> Values:

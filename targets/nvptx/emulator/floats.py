@@ -3,22 +3,30 @@
 Results are rounded once, as the instruction says. The `.approx` instructions are computed in
 float64 and rounded to nearest, so they are within the error that PTX documents and not the
 hardware's bits (see `approximations`). A NaN that arithmetic gives is the hardware's canonical one:
-positive, with all fraction bits set; of f64 it is the processor's own, which is NVIDIA's too where
-it comes from an invalid operation.
+positive, with all fraction bits set. f64 hands an operand's on, made quiet; one that an invalid
+operation gives is the processor's own, which is NVIDIA's too. `.ftz` decides by the exact result,
+as it is before rounding. All of this is as an H200 has it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
+from tiledsl.targets.gpu.emulator.fused import two_sum
 from tiledsl.targets.gpu.emulator.program import InstructionClass, Step
 from tiledsl.targets.nvptx.emulator import approximations
 from tiledsl.targets.nvptx.emulator import float_values as exact
-from tiledsl.targets.nvptx.emulator.float_values import canonical, flush, narrow, saturate
+from tiledsl.targets.nvptx.emulator.float_values import (
+    canonical,
+    flush,
+    narrow,
+    propagate,
+    quiet,
+    saturate,
+)
 from tiledsl.targets.nvptx.emulator.opcodes import Decoder, Opcode, Options, Table
 from tiledsl.targets.nvptx.emulator.operands import TYPES, Context, Values, select
 from tiledsl.targets.nvptx.emulator.text import Parsed
@@ -52,7 +60,7 @@ class _Finish:
                 found = flush(found)
             if self.saturates:
                 found = saturate(found)
-            return np.maximum(found, found.dtype.type(0)) if self.relu else found
+            return select(found <= 0, found.dtype.type(0), found) if self.relu else found
 
         return finished
 
@@ -73,13 +81,37 @@ def _rounded(function: Callable[..., Values]) -> Decoder:
         element = TYPES[kind].element
 
         def compute(*operands: Values) -> Values:
-            return function(*(one.astype(element, copy=False) for one in operands), mode)
+            given = [one.astype(element, copy=False) for one in operands]
+            found = function(*given, mode)
+            if kind == "f64":
+                found = propagate(found, *(given[place] for place in _FIRST_NAN[len(given)]))
+            return _flush_early(function, found, given) if finish.flushes else found
 
         plain = _PLAIN.get(function) if mode == "rn" and len({kind, *kinds}) == 1 else None
+        if kind == "f64" or finish.flushes:
+            plain = None
         around = finish.around(plain or compute)
         return context.compute(to, kind, around, list(zip(sources, kinds, strict=True)))
 
     return decode
+
+
+_FIRST_NAN = {2: (1, 0), 3: (1, 2, 0)}
+"""The operands of f64 instructions, by their number, in the order in which a NaN is handed on."""
+
+
+def _flush_early(function: Callable[..., Values], found: Values, given: list[Values]) -> Values:
+    """Return 0 where a result is the least normal number only because it was rounded up."""
+    if function not in (exact.multiply, exact.fused_multiply_add):
+        return found
+    least = exact.least_normal(found.dtype)
+    edge = np.abs(found) == least
+    if not edge.any():
+        return found
+    a, b, *rest = (one.astype(np.float64) for one in given)
+    total = exact.to_odd(*two_sum(a * b, rest[0])) if rest else a * b
+    lost = edge & (np.abs(total) < float(least))
+    return select(lost, np.copysign(found.dtype.type(0), found), found)
 
 
 _PLAIN: dict[Callable[..., Values], Callable[..., Values]] = {
@@ -166,41 +198,29 @@ def _function(function: Callable[[Values], Values]) -> Decoder:
 # --- signs ---------------------------------------------------------------------------------------
 
 
-def _sign_bit(kind: str) -> Any:
-    """Return the bits of a register of a type that are signs."""
-    one = TYPES[kind].bits // TYPES[kind].count
-    width = TYPES[kind].bits
-    mask = sum(1 << (place + one - 1) for place in range(0, width, one))
-    return TYPES[f"b{width}"].element.type(mask)
-
-
 def _negation(instruction: Parsed, context: Context) -> Step:
-    return _sign_operation(instruction, context, lambda bits, sign: bits ^ sign)
+    return _sign_operation(instruction, context, np.negative)
 
 
 def _magnitude(instruction: Parsed, context: Context) -> Step:
-    return _sign_operation(instruction, context, lambda bits, sign: bits & ~sign)
+    return _sign_operation(instruction, context, np.abs)
 
 
-def _sign_operation(
-    instruction: Parsed, context: Context, act: Callable[[Values, Values], Values]
-) -> Step:
+def _sign_operation(instruction: Parsed, context: Context, act: Callable[[Values], Values]) -> Step:
+    """Decode neg or abs, which are additions on the chip: a NaN of f64 keeps its sign."""
     options = Options(instruction)
     kind = options.last(FLOATS)
     flushes = options.flag("ftz")
     options.done()
-    sign = _sign_bit(kind)
-    bits = f"b{TYPES[kind].bits}"
-    element = TYPES[kind].element
 
     def compute(values: Values) -> Values:
-        if not flushes:
-            return act(values, sign)
-        flushed = flush(values.view(element))
-        return act(np.ascontiguousarray(flushed).view(values.dtype), sign)
+        given = flush(values) if flushes else values
+        if kind == "f64":
+            return propagate(act(given), given)
+        return canonical(act(given))
 
     to, source = instruction.operands
-    return context.compute(to, bits, compute, [(source, bits)])
+    return context.compute(to, kind, compute, [(source, kind)])
 
 
 def _copy_sign(instruction: Parsed, context: Context) -> Step:
@@ -223,7 +243,8 @@ def _copy_sign(instruction: Parsed, context: Context) -> Step:
 def extreme(a: Values, b: Values, largest: bool, keeps_nan: bool) -> Values:
     """Return the larger (smaller) of each pair; +0 is larger than -0.
 
-    A NaN loses against a number, unless `keeps_nan`; a NaN that is left is the canonical one.
+    A NaN loses against a number, unless `keeps_nan`; a NaN that is left is the canonical one, of
+    f64 the second operand's.
     """
     if keeps_nan:
         found: Values = np.maximum(a, b) if largest else np.minimum(a, b)
@@ -234,7 +255,10 @@ def extreme(a: Values, b: Values, largest: bool, keeps_nan: bool) -> Values:
         signs = np.signbit(a) & np.signbit(b) if largest else np.signbit(a) | np.signbit(b)
         zeros = select(signs, found.dtype.type(-0.0), found.dtype.type(0))
         found = select(zero & (a == b), zeros, found)
-    return canonical(found)
+    if found.dtype.itemsize < 8:
+        return canonical(found)
+    both: Values = select(np.isnan(a) & np.isnan(b), quiet(b), found)
+    return both
 
 
 def _extreme(largest: bool) -> Decoder:
@@ -257,7 +281,7 @@ def _extreme(largest: bool) -> Decoder:
                 found = extreme(found, one, largest, keeps_nan)
             if signs:
                 negative = np.signbit(given[0]) ^ np.signbit(given[1])
-                found = select(negative, -np.abs(found), np.abs(found))
+                found = canonical(select(negative, -np.abs(found), np.abs(found)))
             return found
 
         return context.compute(to, kind, compute, [(source, kind) for source in sources])
@@ -269,7 +293,7 @@ def _extreme(largest: bool) -> Decoder:
 
 
 def _is_normal(values: Values) -> Values:
-    return np.isfinite(values) & (values != 0) & ~_is_subnormal(values)
+    return np.isfinite(values) & ~_is_subnormal(values)  # zeros are (PTX ISA, testp)
 
 
 def _is_subnormal(values: Values) -> Values:

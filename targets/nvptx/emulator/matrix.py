@@ -44,8 +44,11 @@ from tiledsl.targets.nvptx.emulator.tensor_core import (
     accumulation,
     encode,
     multiply_add,
+    multiply_add_as_f16,
     multiply_add_f64,
+    multiply_add_in_f32,
     multiply_integers,
+    runs_as_f16,
 )
 from tiledsl.targets.nvptx.emulator.warps import Outputs, Warps, inputs
 
@@ -187,13 +190,16 @@ def fragments_of(what: Signature) -> _Fragments:
 # --- products ------------------------------------------------------------------------------------
 
 
-def product_of(types: tuple[str, str, str, str], chip: int, *, warpgroup: bool = False) -> Product:
+def product_of(
+    types: tuple[str, str, str, str], chip: int, *, warpgroup: bool = False, quads: bool = False
+) -> Product:
     """Return the product of floating-point types other than f64, on bits.
 
     Args:
         types: Of d, a, b and c.
         chip: Major times ten plus minor.
         warpgroup: Whether it is `wgmma`'s.
+        quads: Whether it is the f16 form that multiplies four times a warp.
     """
     left, right = OPERANDS[types[1]], OPERANDS[types[2]]
     how = accumulation(chip, types[1], warpgroup=warpgroup)
@@ -202,8 +208,12 @@ def product_of(types: tuple[str, str, str, str], chip: int, *, warpgroup: bool =
     least = left.least, right.least
 
     def product(a: Array, b: Array, c: Array) -> Array:
-        values = multiply_add(left.decode(a), right.decode(b), addend.decode(c), least, how, half)
-        return encode(values, half)
+        operands = left.decode(a), right.decode(b), addend.decode(c)
+        if quads:
+            return encode(multiply_add_in_f32(*operands, half), half)
+        if not warpgroup and runs_as_f16(chip, types[1]):
+            return encode(multiply_add_as_f16(*operands, half), half)
+        return encode(multiply_add(*operands, least, how, half), half)
 
     return product
 
@@ -240,7 +250,9 @@ def product_of_integers(what: Signature) -> Product:
 def _product(what: Signature, chip: int) -> Product:
     if what.types[1] in INTEGERS:
         return product_of_integers(what)
-    return _product_f64 if what.types[1] == "f64" else product_of(what.types, chip)
+    if what.types[1] == "f64":
+        return _product_f64
+    return product_of(what.types, chip, quads=what.quads)
 
 
 # --- decoding ------------------------------------------------------------------------------------

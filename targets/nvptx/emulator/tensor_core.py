@@ -11,14 +11,17 @@ added, before the product is normalized; zeros take no part.
     8.9                  128 bits of k      24; fp8: 13, and 13 bits of the f32 result
     9.0 and later        256 bits of k      25; fp8 by wgmma on 9.0: 13, and 13 bits of the result
 
-fp8 in `mma.sync` on 9.0 and 10.0 runs as f16, so k is split as f16 is. f64 is a chain of fused
-multiply-adds along k. Integers are exact and wrap, or saturate.
+fp8 in `mma.sync` on 9.0 and 10.0 runs as f16: of each four along k the first two are multiplied,
+then the last two onto that, and the accumulator is added at the end (`multiply_add_as_f16`). The
+f16 form that multiplies four times a warp is a chain of fused multiply-adds in f32
+(`multiply_add_in_f32`), and f64 is one along k. Integers are exact and wrap, or saturate. A result
+of zero is positive.
 
 Sources: Xie, Wang, Yang, Yang, "MMA-Sim: Bit-Accurate Reference Model of Tensor Cores and Matrix
 Cores" (arXiv 2511.10909); Fasi, Higham, Mikaitis, Pranesh, "Numerical Behavior of NVIDIA Tensor
 Cores" (PeerJ CS 7:e330, 2021); Khattak, Mikaitis, "Accurate Models of NVIDIA Tensor Cores" (arXiv
-2512.07004). What an infinity or a NaN gives is that of float64; NaN results are 0x7FFFFFFF (f16:
-0x7FFF).
+2512.07004); and for 9.0 an H200, with which every line was compared bit for bit. What an infinity
+or a NaN gives is that of float64; NaN results are 0x7FFFFFFF (f16: 0x7FFF).
 
 All matrices are (rows, columns, warps), so the innermost loop runs over the warps of a cohort.
 """
@@ -33,7 +36,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tiledsl.targets.gpu.emulator import formats
-from tiledsl.targets.gpu.emulator.fused import fused_multiply_add
+from tiledsl.targets.gpu.emulator.fused import fused_float32, fused_multiply_add
+from tiledsl.targets.nvptx.emulator.float_values import propagate
 
 Reals = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -125,8 +129,6 @@ def accumulation(chip: int, type_name: str, *, warpgroup: bool = False) -> Accum
         return Accumulation(128 // bits, 24)
     if narrow and warpgroup:
         return Accumulation(256 // bits, 13, 13)
-    if narrow and chip < 120:
-        return Accumulation(16, 25)
     return Accumulation(256 // bits, 25)
 
 
@@ -190,8 +192,37 @@ def _pass(
         np.trunc(terms, out=terms)
         total += terms[0] if chunk == 1 else terms.sum(0)
     total *= _power(largest - how.fraction)
-    rounded = _round(total, how.kept, half)
+    rounded = _round(total, how.kept, half) + 0.0  # -0 becomes 0
     return rounded if finite else _with_specials(rounded, a, b, c)
+
+
+def runs_as_f16(chip: int, type_name: str) -> bool:
+    """Say whether `mma.sync` of a type becomes products of f16."""
+    return type_name in FP8 and 90 <= chip < 120
+
+
+def multiply_add_as_f16(a: Reals, b: Reals, c: Reals, half: bool) -> Reals:
+    """Return c + a @ b of fp8 as a chip gives it that has no unit for it; see `multiply_add`."""
+    places: NDArray[np.intp] = np.arange(a.shape[1])
+    first = np.less(places % 4, 2)
+    least, how = (-14, -14), Accumulation(16, 25)
+    total = np.zeros(c.shape)
+    for part in (first, np.logical_not(first)):
+        total = multiply_add(a[:, part], np.ascontiguousarray(b[part]), total, least, how, half)
+    kind = np.float16 if half else np.float32
+    found: Reals = (c.astype(kind) + total.astype(kind)).astype(np.float64)
+    return found
+
+
+def multiply_add_in_f32(a: Reals, b: Reals, c: Reals, half: bool) -> Reals:
+    """Return c + a @ b as fused multiply-adds of f32 along k, and c added at the end."""
+    total = np.zeros(c.shape, np.float32)
+    for k in range(a.shape[1]):
+        left, right = np.broadcast_arrays(a[:, k, None], b[None, k])
+        total = fused_float32(left.astype(np.float32), right.astype(np.float32), total)
+    total = c.astype(np.float32) + total
+    found: Reals = (total.astype(np.float16) if half else total).astype(np.float64)
+    return found
 
 
 def _power(exponents: NDArray[np.int16]) -> Reals:
@@ -252,5 +283,6 @@ def multiply_add_f64(a: Reals, b: Reals, c: Reals) -> Reals:
     """Return c + a @ b in float64: fused multiply-adds along k, in its order."""
     total = c
     for k in range(a.shape[1]):
-        total = fused_multiply_add(a[:, k, None], b[None, k], total)
+        left, right = np.broadcast_arrays(a[:, k, None], b[None, k])
+        total = propagate(fused_multiply_add(left, right, total), right, total, left)
     return total

@@ -99,6 +99,28 @@ def test_only_lanes_of_one_phase_conflict() -> None:
     assert _shared(offsets, 8)[1] == 2
 
 
+@pytest.mark.parametrize(
+    ("place", "width", "phases"),
+    [
+        (_WARP * 0, 8, 1),
+        (_WARP * 0, 16, 2),  # each half for itself
+        (_WARP & ~1, 8, 1),
+        (_WARP & ~2, 16, 2),
+        (_WARP & ~4, 8, 2),  # no neighbours
+        (np.where(_WARP < 16, _WARP & ~1, _WARP), 8, 2),
+        (np.where(_WARP < 16, _WARP & ~1, _WARP), 16, 3),
+        (np.where(_WARP < 16, _WARP & ~1, _WARP & ~2), 8, 2),
+    ],
+)
+def test_reads_of_neighbours_at_one_address_share_a_phase(
+    place: Any, width: int, phases: int
+) -> None:
+    rules = Rules(merges=True)
+    assert _shared(place * width, width, rules)[0] == phases
+    assert _shared(place * width, width, rules, write=True)[0] == width // 4
+    assert _shared(place * width, width)[0] == width // 4
+
+
 def test_sixteen_byte_reads_of_cdna_go_in_its_own_order() -> None:
     rules = Rules(sector_bytes=64, read_16=CDNA_READ_16)
     wave = np.arange(64)

@@ -108,8 +108,9 @@ def _floats(name: str, rows: int, rng: np.random.Generator) -> Array:
     everyday = (rng.normal(size=rows) * 8).astype(kind).view(unsigned)
     near = (one + rng.integers(-(4 << fraction), 4 << fraction, rows)).astype(unsigned) | signs
     special = rng.choice(np.array(specials, unsigned), rows) | signs
-    which = rng.choice(8, rows, p=[0.2, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.2])
-    columns = [everything, everything, everyday, everyday, near, near, near, special]
+    missing = everything | unsigned.type(infinite)
+    which = rng.choice(8, rows, p=[0.2, 0.1, 0.15, 0.15, 0.1, 0.05, 0.2, 0.05])
+    columns = [everything, everything, everyday, everyday, near, near, special, missing]
     return np.choose(which, columns).view(kind)
 
 

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from tests.targets.nvptx.emulator.running import kernel
 
 Array = NDArray[Any]
-DATA = ("normal", "wide", "bits")
-"""Everyday numbers; finite ones of all exponents; all bit patterns."""
+DATA = ("normal", "wide", "small", "bits")
+"""Everyday numbers; finite ones of all exponents; zeros and the least ones; all bit patterns."""
 _WARPS = 64
 _GROUPS = 8
 _COLUMNS = 32
@@ -106,6 +106,9 @@ def draw(kind: str, count: int, data: str, rng: np.random.Generator) -> Array:
         return rng.integers(0, 256, size, np.uint8)
     if data == "normal":
         values = rng.normal(size=count)
+    elif data == "small":
+        least = float(_finfo(_KINDS[kind]).smallest_subnormal)
+        values = rng.choice(np.array([0, 0, 0, 0, -0.0, -0.0, -0.0, 1, -1, 3, -3]) * least, count)
     else:
         info = _finfo(_KINDS[kind])
         exponents = rng.integers(int(info.minexp) - 3, int(info.maxexp), count)

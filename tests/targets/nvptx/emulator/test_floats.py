@@ -272,7 +272,7 @@ def test_properties() -> None:
         "infinite": [False, True, False, False, False],
         "number": [True, True, False, True, True],
         "notanumber": [False, False, True, False, False],
-        "normal": [True, False, False, False, False],
+        "normal": [True, False, False, False, True],
         "subnormal": [False, False, False, True, False],
     }
     for name, truth in wanted.items():

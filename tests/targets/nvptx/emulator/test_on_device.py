@@ -140,11 +140,25 @@ def _typed(case: Case, operands: list[Array]) -> list[Array]:
     return [one.view(case.results[0]) for one in operands]
 
 
-def _worst(found: Array, exact: Array) -> float:
-    """Return the largest distance between finite results, in units of the last place."""
-    finite = np.isfinite(found.astype(np.float64)) & np.isfinite(exact.astype(np.float64))
-    apart = np.abs(_ordered(found) - _ordered(exact))[finite]
-    return float(apart.max()) if len(apart) else 0.0
+def _errors(
+    bound: Bound, operands: list[Array], found: Array, exact: Array
+) -> dict[str, float | str]:
+    """Return the worst errors of finite results where the bound holds, and where the worst is."""
+    with np.errstate(all="ignore"):
+        wide, near = found.astype(np.float64), exact.astype(np.float64)
+        inside = np.isfinite(wide) & np.isfinite(near)
+        for one in operands:
+            inside &= ~(np.abs(one.astype(np.float64)) > bound.largest)
+        apart = np.where(inside, np.abs(_ordered(found) - _ordered(exact)), 0)
+        error = np.where(inside, np.abs(wide - near), 0)
+        relative = np.where(inside & (near != 0), error / np.abs(near), 0)
+    worst = np.flatnonzero(apart == apart.max())
+    return {
+        "ulps": float(apart.max()),
+        "absolute": float(error.max()),
+        "relative": float(relative.max()),
+        "worst": _example(worst[:1], *operands, found, exact),
+    }
 
 
 @pytest.mark.gpu
@@ -156,12 +170,9 @@ def test_approximations_keep_their_bounds(case: Case) -> None:
     (found,), (exact,) = _run(cuda(), case, operands), _run(_emulator(), case, operands)
     operands = _typed(case, operands)
     rows = beyond(bound, operands, found, exact)
-    inside = np.all([~(np.abs(x.astype(np.float64)) > bound.largest) for x in operands], axis=0)
-    error = np.abs(found.astype(np.float64) - exact.astype(np.float64))[inside]
-    error = error[np.isfinite(error)]
     record(kind="approximation", name=case.opcode, rows=len(found), beyond=len(rows),
-           unequal=int((_bits(found) != _bits(exact)).sum()), ulps=_worst(found[inside], exact[inside]),
-           absolute=float(error.max()), example=_example(rows, *operands, found, exact))  # fmt: skip
+           unequal=int((_bits(found) != _bits(exact)).sum()), **_errors(bound, operands, found, exact),
+           example=_example(rows, *operands, found, exact))  # fmt: skip
     assert not len(rows), f"{len(rows)}: {_example(rows, *operands, found, exact)}"
 
 
