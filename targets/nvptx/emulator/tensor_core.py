@@ -203,11 +203,10 @@ def runs_as_f16(chip: int, type_name: str) -> bool:
 
 def multiply_add_as_f16(a: Reals, b: Reals, c: Reals, half: bool) -> Reals:
     """Return c + a @ b of fp8 as a chip gives it that has no unit for it; see `multiply_add`."""
-    places: NDArray[np.intp] = np.arange(a.shape[1])
-    first = np.less(places % 4, 2)
+    depth = range(a.shape[1])
     least, how = (-14, -14), Accumulation(16, 25)
     total = np.zeros(c.shape)
-    for part in (first, np.logical_not(first)):
+    for part in ([k for k in depth if k % 4 < 2], [k for k in depth if k % 4 >= 2]):
         total = multiply_add(a[:, part], np.ascontiguousarray(b[part]), total, least, how, half)
     kind = np.float16 if half else np.float32
     found: Reals = (c.astype(kind) + total.astype(kind)).astype(np.float64)
