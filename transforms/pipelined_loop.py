@@ -324,7 +324,7 @@ class _Pipeline:
             else:
                 prefetch.load.result.replace_all_uses_with(queues[number].pop(0))
                 prefetch.load.operation.erase()
-        # A slot that this trip does not read takes what the next one will.
+        # The slot that this trip has read takes what the next one will.
         for number in self._stored:
             self._store(number, queues[number].pop(0), slots[Registers.slots][_WRITTEN])
         if self._late:
@@ -384,6 +384,8 @@ def _integer(type_: str, value: int) -> ir.Value:
 
 def _following(slot: ir.Value, count: int) -> ir.Value:
     """Build the slot after `slot`, going round."""
+    if count == 1:
+        return _integer("i32", 0)
     further = Lanes(slot) + 1
     return select(further.eq(count), 0, further).value
 

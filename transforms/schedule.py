@@ -207,10 +207,12 @@ def following(slot: int, slots: int) -> int:
 
 @dataclass(frozen=True)
 class Registers:
-    """Data on its way in registers, and through two slots of shared memory if threads exchange it.
+    """Data on its way in registers, and through a slot of shared memory if threads exchange it.
 
     A loop carries what it loaded for later trips. Where data is exchanged, that of the next trip
-    is stored at the end of a trip, into the slot that the trip does not read.
+    is stored at the end of a trip, into the slot that every warp has read by then. A second slot
+    would save the barrier for that, at the cost of as many programs again that share the memory:
+    their arithmetic hides more than a barrier.
 
     Attributes:
         ahead: Trips between a load and its use.
@@ -220,7 +222,7 @@ class Registers:
     ahead: int
     exchanged: bool
 
-    slots: ClassVar[int] = 2
+    slots: ClassVar[int] = 1
 
     @property
     def held(self) -> int:
@@ -229,8 +231,8 @@ class Registers:
 
     @property
     def first_written(self) -> int:
-        """The slot that trip 0 stores to; it reads slot 0, and both go round."""
-        return 1
+        """The slot that trip 0 stores to."""
+        return 0
 
     def events(self, trips: int) -> Iterator[Event]:
         """Yield what happens, in order, for a number of trips."""
