@@ -112,7 +112,7 @@ def address64(machine: Machine, lanes: Lanes, register: int) -> NDArray[np.uint6
 
 def as_words(bits: Array) -> Words:
     """Return elements of 4 or 8 bytes, (lanes,), as words, (lanes, words)."""
-    return np.ascontiguousarray(bits).view(np.uint32).reshape(len(bits), -1)
+    return np.ascontiguousarray(bits).view(np.uint32).reshape(len(bits), bits.itemsize // 4)
 
 
 def as_bits(words: Words) -> Array:

@@ -109,3 +109,6 @@ def test_no_lane_at_all_is_no_rows() -> None:
     none = lanes.active(owner)
     assert isinstance(none, Lanes)
     assert lanes.get_words(owner, none, 5, 2).shape == (0, 2)
+    addresses = lanes.address64(owner, none, 5)
+    assert lanes.as_words(addresses).shape == (0, 2)
+    assert lanes.as_bits(lanes.as_words(addresses)).shape == (0,)
