@@ -102,15 +102,18 @@ _FIRST_NAN = {2: (1, 0), 3: (1, 2, 0)}
 
 def _flush_early(function: Callable[..., Values], found: Values, given: list[Values]) -> Values:
     """Return 0 where a result is the least normal number only because it was rounded up."""
-    if function not in (exact.multiply, exact.fused_multiply_add):
+    if function not in (exact.multiply, exact.fused_multiply_add, exact.divide):
         return found
     least = exact.least_normal(found.dtype)
     edge = np.abs(found) == least
     if not edge.any():
         return found
     a, b, *rest = (one.astype(np.float64) for one in given)
-    total = exact.to_odd(*two_sum(a * b, rest[0])) if rest else a * b
-    lost = edge & (np.abs(total) < float(least))
+    if function is exact.divide:
+        lost = edge & (np.abs(a) < float(least) * np.abs(b))
+    else:
+        total = exact.to_odd(*two_sum(a * b, rest[0])) if rest else a * b
+        lost = edge & (np.abs(total) < float(least))
     return select(lost, np.copysign(found.dtype.type(0), found), found)
 
 
@@ -160,7 +163,10 @@ def _approximated(function: Callable[..., Values]) -> Decoder:
         coarse = kind == "f64" and finish.flushes
 
         def compute(*operands: Values) -> Values:
-            found = function(*operands, mode)
+            given = [_upper_half(one) for one in operands] if coarse else list(operands)
+            found = function(*given, mode)
+            if finish.flushes and function is _quotient:
+                found = _flush_early(exact.divide, found, given)
             return _upper_half(found) if coarse else found
 
         return approximations.step(instruction, context, kind, finish.around(compute))
@@ -169,7 +175,7 @@ def _approximated(function: Callable[..., Values]) -> Decoder:
 
 
 def _upper_half(values: Values) -> Values:
-    """Return f64 as `.approx.ftz.f64` gives it: the lower 32 bits are zero."""
+    """Return f64 as `.approx.ftz.f64` takes and gives it: the lower 32 bits are zero."""
     bits = np.ascontiguousarray(values).view(np.uint64) & np.uint64(0xFFFFFFFF00000000)
     return bits.view(np.float64).reshape(np.shape(values))
 

@@ -214,12 +214,22 @@ def multiply_add_as_f16(a: Reals, b: Reals, c: Reals, half: bool) -> Reals:
 
 
 def multiply_add_in_f32(a: Reals, b: Reals, c: Reals, half: bool) -> Reals:
-    """Return c + a @ b as fused multiply-adds of f32 along k, and c added at the end."""
-    total = np.zeros(c.shape, np.float32)
-    for k in range(a.shape[1]):
-        left, right = np.broadcast_arrays(a[:, k, None], b[None, k])
-        total = fused_float32(left.astype(np.float32), right.astype(np.float32), total)
-    total = c.astype(np.float32) + total
+    """Return c + a @ b of f16 as a chip gives it by fused multiply-adds of f32 along k.
+
+    They begin with nothing, and c is added at the end; for f16, two and two are added to c in turn.
+    """
+    total = c.astype(np.float32)
+    depth = a.shape[1]
+    for start in range(0, depth, 2 if half else depth):
+        chain = np.zeros(c.shape, np.float32)
+        for k in range(start, min(start + 2, depth) if half else depth):
+            left, right = (one.astype(np.float32) for one in (a[:, k, None], b[None, k]))
+            # Of f16 the first product, which is exact, begins the chain, and keeps its sign.
+            first = half and k == start
+            chain = (
+                left * right if first else fused_float32(*np.broadcast_arrays(left, right, chain))
+            )
+        total = total + chain
     found: Reals = (total.astype(np.float16) if half else total).astype(np.float64)
     return found
 

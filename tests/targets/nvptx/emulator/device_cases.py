@@ -102,7 +102,15 @@ def _floats(name: str, rows: int, rng: np.random.Generator) -> Array:
     infinite = ((1 << bits - 1 - fraction) - 1) << fraction
     one = (infinite >> fraction + 1) << fraction
     specials = [0, 1, (1 << fraction) - 1, 1 << fraction, one, one + 1, one - 1]
-    specials += [infinite - 1, infinite, infinite + 1, infinite | 1 << fraction - 1, infinite | 5]
+    specials += [
+        (2 << fraction) - 1,
+        one + (1 << fraction),
+        infinite - 1,
+        infinite,
+        infinite + 1,
+        infinite | 1 << fraction - 1,
+        infinite | 5,
+    ]
     signs = rng.integers(0, 2, rows).astype(unsigned) << unsigned.type(bits - 1)
     everything = rng.integers(0, (1 << bits) - 1, rows, unsigned, endpoint=True)
     everyday = (rng.normal(size=rows) * 8).astype(kind).view(unsigned)

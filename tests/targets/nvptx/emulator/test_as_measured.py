@@ -35,6 +35,9 @@ _MEASURED = """
     mul.rn.ftz.f32   0x80800000 0x3f7fffff   0x80000000
     mul.rp.ftz.f32   0x00800000 0x3f7fffff   0x00000000
     mul.rn.ftz.f16x2   0x3fc6bbff 0x32290400   0x35fc8000
+    div.rm.ftz.f32   0x00800000 0xbf800001   0x80000000
+    rcp.approx.ftz.f64   0xfff0000000000005   0x8000000000000000
+    rsqrt.approx.ftz.f64   0x7ff0000000000005   0x0
     fma.rn.relu.f16   0x8001 0x3c01 0x0001   0x0000
     cvt.f32.bf16     0x7f81   0x7f810000
     cvt.f64.f16      0xfc01   0xfff8040000000000
@@ -112,3 +115,11 @@ def test_the_fourfold_product_is_a_chain_and_a_sum() -> None:
     ones, c = np.ones((4, 1, 1)), np.ones((1, 1, 1))
     assert multiply_add_in_f32(a, ones, c, False)[0, 0, 0] == 2.0**24
     assert multiply_add_in_f32(a[:, ::-1], ones, c, False)[0, 0, 0] == 2.0**24 + 4
+    # To f16 it is ((1 + (2**24 + 1)) + 2): each sum but the last is a tie that falls.
+    assert multiply_add_in_f32(a * 2.0**-14, ones * 2.0**-2, c * 2.0**-16, True)[0, 0, 0] == 256
+
+
+def test_zeros_of_the_fourfold_product_keep_their_sign_in_f16() -> None:
+    zeros = np.zeros((1, 4, 1))
+    found = multiply_add_in_f32(-zeros, zeros.reshape(4, 1, 1), -np.zeros((1, 1, 1)), True)
+    assert np.signbit(found).all()

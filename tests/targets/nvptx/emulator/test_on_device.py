@@ -127,13 +127,27 @@ def beyond(bound: Bound, operands: list[Array], found: Array, exact: Array) -> A
     """Return the rows where a result is further from the emulator's than both may be together."""
     with np.errstate(all="ignore"):
         wide, near = found.astype(np.float64), exact.astype(np.float64)
-        spacing = np.abs(np.spacing(exact).astype(np.float64)) / 2
-        allowed = np.maximum(np.abs(near) * bound.relative, bound.absolute) + spacing
+        allowed = np.maximum(np.abs(near) * bound.relative, bound.absolute)
+        allowed += _spacing(exact) * np.where(_is_subnormal(found), 1, 0.5)
         same = (wide == near) | (np.isnan(wide) & np.isnan(near))
         inside = np.ones(len(wide), np.bool_)
         for one in operands:
             inside &= ~(np.abs(one.astype(np.float64)) > bound.largest)
         return np.flatnonzero(~same & ~(np.abs(wide - near) <= allowed) & inside)
+
+
+def _is_subnormal(values: Array) -> NDArray[np.bool_]:
+    bits = _bits(values)
+    fraction = {np.dtype(np.float16): 10, np.dtype(np.float32): 23, np.dtype(np.float64): 52}
+    width = fraction.get(values.dtype, 7)
+    return (bits & bits.dtype.type((1 << 8 * bits.dtype.itemsize - 1) - 1)) >> width == 0
+
+
+def _spacing(values: Array) -> NDArray[np.float64]:
+    """Return units in the last place; of `.approx.ftz.f64`, whose lower half is zero, larger ones."""
+    ulp = np.abs(np.spacing(values).astype(np.float64))
+    coarse = values.dtype == np.float64 and not (_bits(values) & np.uint64(0xFFFFFFFF)).any()
+    return ulp * 2.0**32 if coarse else ulp
 
 
 def _typed(case: Case, operands: list[Array]) -> list[Array]:
