@@ -204,6 +204,7 @@ class BoxCopyOp(Op, name="tgpu.box_copy"):
 
     parts = VariadicOperand(Any_, "Buffer, barrier, predicate, base, sizes, strides, indices.", 19)
     map = Attr(int, "Which argument of the kernel describes the tensor, once that is placed.", None)
+    rounds = Attr(str, "As of `tile.descriptor_load`.", "", ("", "tf32"))
     guarded = Attr(bool, "Whether the issuer knows that nobody reads the slot any more.", False)
 
     @property

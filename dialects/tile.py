@@ -362,6 +362,7 @@ class DescriptorLoadOp(Op, name="tile.descriptor_load"):
 
     parts = VariadicOperand(Any_, "Base, sizes, strides, indices: integers but the first.", _BOX)
     padding = Attr(str, "What is read outside.", "zero", ("zero", "nan"))
+    rounds = Attr(str, "What f32 is rounded to on the way, if to anything.", "", ("", "tf32"))
     output = Result(Tile, "The box, of the base's pointee type.")
 
     def verify(self) -> str | None:

@@ -25,7 +25,7 @@ from tiledsl.compile import CompiledKernel
 from tiledsl.device import EMULATE
 from tiledsl.device import current as current_place
 from tiledsl.dialects.diagnostics import KernelError
-from tiledsl.targets.arguments import KINDS, ArgumentLayout
+from tiledsl.targets.arguments import ArgumentLayout
 from tiledsl.targets.driver import DeviceInfo, Driver, Grid, Kernel, LaunchOptions
 from tiledsl.targets.target import Artifact, Target, find, target
 from tiledsl.transforms.map_spec import MapSpec
@@ -221,7 +221,7 @@ class TensorMaps:
         return found
 
     def _encode(self, spec: MapSpec, values: Sequence[int | float]) -> bytes:
-        from tiledsl.targets.nvptx.tensor_map import TensorMap
+        from tiledsl.targets.nvptx.tensor_map import TensorMap, element_bytes
 
         def number(one: tuple[str, int]) -> int:
             return one[1] if one[0] == "constant" else int(values[one[1]])
@@ -229,7 +229,7 @@ class TensorMaps:
         vendor, index = split_place(self._place)
         driver: Any = _driver(vendor)
         address, sizes = int(values[spec.base]), tuple(map(number, spec.sizes))
-        size = KINDS[spec.element].size
+        size = element_bytes(spec.element)
         strides = tuple(number(one) * size for one in spec.strides)
         if min(sizes) <= 0:
             address = _zeros(self._place)

@@ -79,7 +79,12 @@ def copy_box(
     """
     parts = [values.get(part, part) for part in load.parts]
     operands = [buffer, barrier, predicate, *parts]
-    tgpu.BoxCopyOp.build(operands, guarded=guarded or None, loc=load.operation.location)
+    tgpu.BoxCopyOp.build(
+        operands,
+        guarded=guarded or None,
+        rounds=load.rounds or None,
+        loc=load.operation.location,
+    )
 
 
 def can_read(use: ir.OpOperand, load: tile.DescriptorLoadOp) -> bool:

@@ -19,7 +19,7 @@ class MapSpec:
     """How the launcher describes a tensor; dimensions from the contiguous one outwards.
 
     Attributes:
-        element: MLIR's name of the element type.
+        element: MLIR's name of the element type; "tf32" for f32 that copies round.
         base: Position of the pointer among the author's arguments.
         sizes: Elements along each dimension.
         strides: Elements from one to the next along each dimension but the first.

@@ -53,6 +53,11 @@ class Instruction:
         return self.fragments.b is None
 
     @property
+    def cuts(self) -> bool:
+        """Whether it cuts operands to tf32, so that they must be rounded before."""
+        return self.precision == "tf32" and self.from_shared
+
+    @property
     def m(self) -> int:
         """Rows of the accumulator (as this entry uses it: swapped where `fragments` is)."""
         return self.fragments.acc.shape[0]

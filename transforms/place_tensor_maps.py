@@ -135,7 +135,7 @@ def _spec(op: tgpu.BoxCopyOp, layouts: Layouts) -> MapSpec:
         raise CompilerBug(f"expected a tensor that the launcher can describe, found {op}")
     *known, base = cast("list[Number]", numbers)
     return MapSpec(
-        str(element_of(held)),
+        op.rounds or str(element_of(held)),
         base[1],
         tuple(known[:rank]),
         tuple(known[rank:]),

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 
 from mlir import ir
 
-from tiledsl.dialects import tgpu
+from tiledsl.dialects import tgpu, tile
 from tiledsl.dialects.contracts import operations
+from tiledsl.transforms.boxes import can_read
 from tiledsl.transforms.rewrite import replace_uses_except, terminator
 
 
@@ -38,8 +39,8 @@ def find_chain(loop: ir.Operation, copied: Collection[ir.Value]) -> Chain | None
 
     Args:
         loop: An `scf.for`.
-        copied: Loads of its body that go through slots of shared memory. A product's operands must
-            be among them: registers are rewritten too soon.
+        copied: Loads of its body that go through slots of shared memory. A product must read its
+            operands there: registers and what is stored of them are rewritten too soon.
     """
     products = [op for op in operations(loop) if isinstance(op, tgpu.WarpgroupMmaOp)]
     if len(products) != 1:
@@ -48,6 +49,8 @@ def find_chain(loop: ir.Operation, copied: Collection[ir.Value]) -> Chain | None
     body = loop.regions[0].blocks[0]
     operands = [product.operation.operands[i] for i in (0, 1)]
     if product.operation.block != body or any(value not in copied for value in operands):
+        return None
+    if not all(_is_read_in_place(use) for value in operands for use in value.uses):
         return None
     wait = _only_user(product.output)
     if not isinstance(wait, tgpu.WarpgroupWaitOp) or _only_user(wait.output) is None:
@@ -75,6 +78,12 @@ def let_fly(chain: Chain, loop: ir.Operation) -> None:
         sums, results=[sums.type], pending=0, loc=wait.location, ip=ir.InsertionPoint.after(loop)
     )
     replace_uses_except(sums, last.output, last.operation)
+
+
+def _is_read_in_place(use: ir.OpOperand) -> bool:
+    """Whether a product reads what a load brings where it lands."""
+    load = use.owner.operation.operands[use.operand_number].owner
+    return not isinstance(load, tile.DescriptorLoadOp) or can_read(use, load)
 
 
 def _only_user(value: ir.Value) -> ir.OpView | None:

@@ -9,7 +9,8 @@ Warps share the accumulator in pieces as square as can be, because each loads it
 columns of b; but where the result becomes the left operand of another dot they share rows only, so
 that it need not change warps on its way.
 
-`precision = "tf32x3"` is three tf32 products of the operands' high and low parts here.
+`precision = "tf32x3"` is three tf32 products of the operands' high and low parts here, and operands
+that an instruction would cut to tf32 are rounded (`tf32`).
 
 Before: a `tile` module.
 After: the same, dots with an instruction saying so (`dot_layouts.record`).
@@ -25,6 +26,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum, auto
 from itertools import product
 from typing import Any
 
@@ -37,7 +39,8 @@ from tiledsl.transforms.dot_layouts import record
 from tiledsl.transforms.kernels import kernels
 from tiledsl.transforms.layout_inference import Product
 from tiledsl.transforms.mma_table import Instruction, Table
-from tiledsl.transforms.rewrite import build, replace_uses_except, retype, splat
+from tiledsl.transforms.rewrite import build, replace_uses_except, retype
+from tiledsl.transforms.tf32 import round_operands, split_product
 from tiledsl.transforms.tile_graph import Node, TileGraph
 
 _FP8 = ("f8E4M3FN", "f8E5M2")
@@ -47,10 +50,6 @@ _WIDER = {
     **{(narrow, "f32"): "f32" for narrow in (*_FP8, "f16", "bf16")},
 }
 """Casts between element types that keep every value."""
-_TF32_KEPT = -(1 << 13)
-"""Mask of the bits of an f32 that tf32 has: sign, exponent and 10 of the mantissa's 23."""
-_OLT = 4
-"""`arith.cmpf`'s predicate "ordered and less"."""
 
 
 @dataclass(frozen=True)
@@ -70,15 +69,37 @@ class Choice:
     copies: int
 
 
+class Loaded(Enum):
+    """How an operand comes from global memory.
+
+    By pointers it may be copied to shared memory past the registers, but not rounded on the way.
+    """
+
+    NOT = auto()
+    BY_POINTERS = auto()
+    BOX = auto()
+    BOX_TURNED = auto()
+
+    def stays(self, instruction: Instruction) -> bool:
+        """Whether an instruction that can read shared memory should read it there."""
+        if instruction.cuts:
+            return self is Loaded.BOX
+        return self is not Loaded.NOT
+
+
 def select_mma(module: ir.Module, *, table: Table[Any], num_warps: int) -> None:
     """Run the pass described above on `module`, in place."""
     for kernel in kernels(module):
         for _, dot in _dots(TileGraph.of(kernel)):
             if dot.precision == "tf32x3":
-                _split_tf32(dot, table)
+                split_product(dot, table)
+        cutting: list[tile.DotOp] = []
         for dot, choice in _choose(TileGraph.of(kernel), table, num_warps):
             _retype(dot, choice.types)
             record(dot, choice.instruction.name, choice.product)
+            if choice.instruction.cuts:
+                cutting.append(dot)
+        round_operands(cutting)
 
 
 def _dots(graph: TileGraph) -> list[tuple[Node, tile.DotOp]]:
@@ -91,7 +112,7 @@ def _choose(graph: TileGraph, table: Table[Any], num_warps: int) -> list[tuple[t
     chained = {node for link in links for node in link}
     dots = _dots(graph)
     options: dict[Node, Sequence[Choice]] = {
-        node: _options(op, node in chained, _is_loaded(graph, node), table, num_warps)
+        node: _options(op, node in chained, _loaded(graph, node), table, num_warps)
         for node, op in dots
     }
     for link in links:
@@ -99,12 +120,18 @@ def _choose(graph: TileGraph, table: Table[Any], num_warps: int) -> list[tuple[t
     return [(op, options[node][0]) for node, op in dots if options[node]]
 
 
-def _is_loaded(graph: TileGraph, node: Node) -> bool:
-    """Whether a dot's left operand is loaded as it is, perhaps transposed."""
-    maker = graph.maker.get(node.operands[0])
+def _loaded(graph: TileGraph, node: Node) -> Loaded:
+    """Return how a dot's left operand is loaded, if it is just that, perhaps transposed."""
+    maker, turned = graph.maker.get(node.operands[0]), False
     if maker is not None and isinstance(maker.op, tile.TransOp):
-        maker = graph.maker.get(maker.operands[0])
-    return maker is not None and isinstance(maker.op, tile.LoadOp | tile.DescriptorLoadOp)
+        maker, turned = graph.maker.get(maker.operands[0]), True
+    match maker.op if maker is not None else None:
+        case tile.LoadOp():
+            return Loaded.BY_POINTERS
+        case tile.DescriptorLoadOp():
+            return Loaded.BOX_TURNED if turned else Loaded.BOX
+        case _:
+            return Loaded.NOT
 
 
 def _links(graph: TileGraph) -> Iterator[tuple[Node, Node]]:
@@ -127,7 +154,7 @@ def _agree(
 
 
 def _options(
-    op: tile.DotOp, chained: bool, loaded: bool, table: Table[Any], num_warps: int
+    op: tile.DotOp, chained: bool, loaded: Loaded, table: Table[Any], num_warps: int
 ) -> list[Choice]:
     """Give the instructions that fit a dot, best first.
 
@@ -136,7 +163,7 @@ def _options(
     Args:
         op: The dot.
         chained: Whether its result is another dot's left operand, or its left operand a result.
-        loaded: Whether its left operand is just as it was loaded.
+        loaded: How its left operand is loaded.
         table: The instructions.
         num_warps: Warps of a program.
     """
@@ -155,7 +182,8 @@ def _options(
                 continue
             warps = share_warps(m, n, instruction, num_warps, chained)
             shared = instruction.from_shared
-            a = None if shared and loaded else fragments.tile("a", shapes[0], warps)
+            stays = shared and loaded.stays(instruction)
+            a = None if stays else fragments.tile("a", shapes[0], warps)
             b = None if shared else fragments.tile("b", shapes[1], warps)
             acc = fragments.tile("acc", shapes[2], warps)
             copies = copies_of(m, n, instruction, warps)
@@ -230,54 +258,3 @@ def _cast(value: ir.Value, element: ir.Type, ip: ir.InsertionPoint) -> ir.Value:
     if bit_width(element) > bit_width(value.type):
         return build("arith.extf", [value], type_, ip, loc)
     return tile.CastOp.build(value, results=[type_], loc=loc, ip=ip).result
-
-
-def _split_tf32(op: tile.DotOp, table: Table[Any]) -> None:
-    """Turn one dot into three of tf32 operands: high parts, and both mixed products.
-
-    The product of the low parts is below the rounding of the rest. Where the chip has no tf32 the
-    full product is no more work than one of the three.
-    """
-    attributes = op.operation.attributes
-    if not any(entry.precision == "tf32" for entry in table.instructions):
-        attributes["precision"] = ir.StringAttr.get("ieee")
-        return
-    before = ir.InsertionPoint(op.operation)
-    attributes["precision"] = ir.StringAttr.get("tf32")
-    (a, a_high, a_low), (b, b_high, b_low) = _parts(op.a, before), _parts(op.b, before)
-    acc = op.acc
-    for left, right in ((a_low, b_high), (a_high, b_low)):
-        acc = tile.DotOp.build(
-            left, right, acc, results=[acc.type], precision="tf32",
-            loc=op.operation.location, ip=before,
-        ).result  # fmt: skip
-    for i, value in enumerate((a, b, acc)):
-        op.operation.operands[i] = value
-
-
-def _parts(value: ir.Value, ip: ir.InsertionPoint) -> list[ir.Value]:
-    """Split an f32 tile into parts that tf32 represents exactly: all there is, high and low.
-
-    `high + low` is the value to tf32's precision squared, both 0 where it is not finite: there the
-    mixed products must not make a NaN of what is an infinity. All there is is `high`, or what is
-    not finite itself.
-    """
-    loc, type_ = value.location, value.type
-    ints = like(type_, ir.IntegerType.get_signless(32))
-    flags = like(type_, ir.IntegerType.get_signless(1))
-    i64 = ir.IntegerType.get_signless(64)
-
-    def op(name: str, *operands: ir.Value) -> ir.Value:
-        return build(name, operands, operands[-1].type, ip, loc)
-
-    zero, infinity = splat(type_, 0.0, ip, loc), splat(type_, math.inf, ip, loc)
-    ordered_less = {"predicate": ir.IntegerAttr.get(i64, _OLT)}
-    size = op("math.absf", value)
-    finite = build("arith.cmpf", [size, infinity], flags, ip, loc, ordered_less)
-    bits = build("tile.bitcast", [value], ints, ip, loc)
-    cut = op("arith.andi", bits, splat(ints, _TF32_KEPT, ip, loc))
-    high = build("tile.bitcast", [cut], type_, ip, loc)
-    low = op("arith.subf", value, high)
-    # Twice a NaN is a quiet one, which cutting bits off does not turn into an infinity.
-    whole = op("arith.select", finite, high, op("arith.addf", value, value))
-    return [whole, op("arith.select", finite, high, zero), op("arith.select", finite, low, zero)]

@@ -61,6 +61,10 @@ def _wgmma_rows(chip: Chip) -> Iterator[Wgmma]:
                 types=f"f32.{half}.{half}",
             )  # fmt: skip
         yield Wgmma(
+            f"wgmma.m64n{n}k8.tf32.f32", "f32", "f32", "f32", wgmma(n, 8, 32), "tf32",
+            types="f32.tf32.tf32",
+        )  # fmt: skip
+        yield Wgmma(
             f"wgmma.m64n{n}k32.i8.i32", "i8", "i8", "i32", wgmma(n, 32, 8), unsigned=True,
             types="s32.{}.{}",
         )  # fmt: skip

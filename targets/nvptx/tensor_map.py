@@ -17,11 +17,16 @@ from tiledsl.dialects.diagnostics import KernelError
 _TYPES = {
     "i8": (0, 1), "ui8": (0, 1), "ui16": (1, 2), "i16": (1, 2), "ui32": (2, 4), "i32": (3, 4),
     "ui64": (4, 8), "i64": (5, 8), "f16": (6, 2), "f32": (7, 4), "f64": (8, 8), "bf16": (9, 2),
-    "f8E4M3FN": (0, 1), "f8E5M2": (0, 1),
+    "f8E4M3FN": (0, 1), "f8E5M2": (0, 1), "tf32": (11, 4),
 }  # fmt: skip
 _SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}
 _L2_PROMOTIONS = {0: 0, 64: 1, 128: 2, 256: 3}
 _MAX_BOX = 256
+
+
+def element_bytes(element: str) -> int:
+    """Return the size of an element of a type."""
+    return _TYPES[element][1]
 
 
 @dataclass(frozen=True)
@@ -29,7 +34,7 @@ class TensorMap:
     """A strided tensor and the box to copy; dimensions run from the contiguous one outwards.
 
     Attributes:
-        element: MLIR's name of the element type.
+        element: MLIR's name of the element type; "tf32" is f32 that is rounded on the way.
         address: Of the first element; a multiple of 16.
         shape: Elements along each dimension.
         strides: Bytes from one element to the next along each dimension but the first; multiples
@@ -79,7 +84,7 @@ class TensorMap:
     @property
     def element_bytes(self) -> int:
         """The size of one element."""
-        return _TYPES[self.element][1]
+        return element_bytes(self.element)
 
     @property
     def box_bytes(self) -> int:

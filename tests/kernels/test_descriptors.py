@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -47,6 +48,7 @@ def test_a_box_is_zero_outside_and_written_inside_only(
 def product(
     a, b, c, M, N, K, sa, sb, sc,
     BM: tile.constexpr, BN: tile.constexpr, BK: tile.constexpr, TURNED: tile.constexpr,
+    PRECISION: tile.constexpr = "ieee", ACC: tile.constexpr = tile.float32,
 ):  # fmt: skip
     left = tile.make_tensor_descriptor(a, [M, K], [sa, 1], [BM, BK])
     out = tile.make_tensor_descriptor(c, [M, N], [sc, 1], [BM, BN])
@@ -55,10 +57,10 @@ def product(
         right = tile.make_tensor_descriptor(b, [N, K], [sb, 1], [BN, BK])
     else:
         right = tile.make_tensor_descriptor(b, [K, N], [sb, 1], [BK, BN])
-    acc = tile.zeros((BM, BN), tile.float32)
+    acc = tile.zeros((BM, BN), ACC)
     for k in range(0, K, BK):
         y = tile.trans(right.load([n, k])) if TURNED else right.load([k, n])
-        acc = tile.dot(left.load([m, k]), y, acc)
+        acc = tile.dot(left.load([m, k]), y, acc, input_precision=PRECISION)
     out.store([m, n], acc)
 
 
@@ -118,6 +120,40 @@ def test_tma_copies_boxes_of_a_batch_and_a_product_from_zero_needs_no_zeros() ->
     ptx = str(made.asm["ptx"])
     assert "cp.async.bulk.tensor.3d" in ptx
     assert ptx.count("setp.ne.b32 on, 0, 0;") == ptx.count("setp.ne.b32 on, 1, 0;") == 1
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.float8_e4m3fn, np.int8])
+def test_products_of_words_and_bytes_read_boxes_that_lie_either_way(
+    place: str, dtype: type, turned: bool
+) -> None:
+    rng = np.random.default_rng(4)
+    for m, n, k in ((64, 64, 256), (48, 80, 160)):
+        a = rng.integers(-4, 5, (m, k)).astype(dtype)
+        b = rng.integers(-4, 5, (n, k) if turned else (k, n)).astype(dtype)
+        c = np.full((m, n), 99, np.int32 if dtype is np.int8 else np.float32)
+        grid = (tile.cdiv(m, 64), tile.cdiv(n, 64))
+        steps = (k, b.shape[1], n)
+        options = {np.float32: {"PRECISION": "tf32"}, np.int8: {"ACC": tile.int32}}.get(dtype, {})
+        product[grid](a, b, c, m, n, k, *steps, BM=64, BN=64, BK=32, TURNED=turned, **options)
+        wide = (b.T if turned else b).astype(np.float32)
+        np.testing.assert_array_equal(c, a.astype(np.float32) @ wide)
+
+
+@pytest.mark.parametrize("chip", ["sm_80", "sm_90a"])
+def test_tf32_is_rounded_to_nearest_also_by_copies_of_boxes(chip: str) -> None:
+    rng = np.random.default_rng(5)
+    a, b = (rng.standard_normal((64, 64), dtype=np.float32) for _ in range(2))
+    half, kept = np.uint32(1 << 12), np.uint32(0xFFFFE000)
+    near = [(x.view(np.uint32) + half & kept).view(np.float32).astype(np.float64) for x in (a, b)]
+    for turned in (False, True):
+        c = np.zeros((64, 64), np.float32)
+        sizes, blocks = (64,) * 6, {"BM": 64, "BN": 64, "BK": 32}
+        with tile.device(f"emulate:{chip}"):
+            made = product[1, 1](a, b, c, *sizes, **blocks, TURNED=turned, PRECISION="tf32")
+        assert made is not None
+        assert ("wgmma" in made.asm["ptx"]) == (chip == "sm_90a")
+        np.testing.assert_allclose(c, near[0] @ (near[1].T if turned else near[1]), atol=2e-5)
 
 
 @tile.jit

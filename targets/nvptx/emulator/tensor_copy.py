@@ -101,6 +101,8 @@ class Box:
         if len(address) and self.count:
             access = machine.access(here, np.full(len(address), lane))
             values = machine.memory.load(access, address, size, self.count, align=size)
+            if self.tensor.element == "tf32":
+                values = _to_tf32(values)
             part = slice(self.first, self.first + self.count)
             rows[self.inside, part] = values.reshape(len(address), self.count)
         return rows.view(np.uint32).reshape(-1, PIECE // 4)
@@ -135,6 +137,12 @@ class Box:
             address = self.rows[self.inside]
             width = self.count * self.tensor.element_bytes
             counters.global_access(here.index, address, width, np.full(len(address), lane))
+
+
+def _to_tf32(bits: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    """Round f32 to tf32: to nearest, ties away from zero."""
+    nan = bits & 0x7FFFFFFF > 0x7F800000
+    return np.where(nan, np.uint32(0x7FFFFFFF), bits + np.uint32(0x1000) & np.uint32(0xFFFFE000))
 
 
 def box_at(tensor: TensorMap, coordinates: list[int]) -> Box:

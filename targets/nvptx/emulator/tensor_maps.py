@@ -16,7 +16,7 @@ BYTES = 128
 _MAGIC = b"tilemap1"
 _ELEMENTS = (
     "i8", "ui8", "ui16", "i16", "ui32", "i32", "ui64", "i64", "f16", "f32", "f64", "bf16",
-    "f8E4M3FN", "f8E5M2",
+    "f8E4M3FN", "f8E5M2", "tf32",
 )  # fmt: skip
 _HEAD = struct.Struct("<8sBBHHxxQ")
 _RANK = 5
