@@ -29,11 +29,6 @@ METRICS = {
     "all shared wavefronts": "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum",
     "all shared conflicts": "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum",
     "copy accesses": "smsp__inst_executed_op_ldgsts.sum",
-    "copy sectors": "l1tex__t_sectors_pipe_lsu_mem_global_op_ldgsts.sum",
-    "copy requests": "l1tex__t_requests_pipe_lsu_mem_global_op_ldgsts.sum",
-    "copy sectors past L1": "l1tex__t_sectors_pipe_lsu_mem_global_op_ldgsts_cache_bypass.sum",
-    "copy sectors through L1": "l1tex__t_sectors_pipe_lsu_mem_global_op_ldgsts_cache_access.sum",
-    "copy wavefronts": "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ldgsts.sum",
     "copy conflicts": "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ldgsts.sum",
     "instructions": "smsp__inst_executed.sum",
 }

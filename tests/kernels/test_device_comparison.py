@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tiledsl as tile
-from tests.kernels.device_comparison import Comparison, Difference
+from tests.kernels.device_comparison import UNORDERED, Comparison, Difference
 from tiledsl import launch
 from tiledsl.targets.driver import Grid
 from tiledsl.targets.gpu.emulator.driver import EmulatedKernel, EmulatorDriver
@@ -73,12 +73,12 @@ def test_approximate_instructions_are_the_devices(device: EmulatorDriver) -> Non
     assert comparison.counts == {"equal": 1}
 
 
-def test_one_wrong_bit_is_a_difference(
-    device: EmulatorDriver, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def wrong(device: EmulatorDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the device get one bit of the second argument's array wrong."""
     run = EmulatedKernel.launch
 
-    def wrong(
+    def launch_wrongly(
         self: EmulatedKernel, grid: Grid, threads: int, arguments: bytes, stream: int = 0
     ) -> None:
         run(self, grid, threads, arguments, stream)
@@ -86,8 +86,32 @@ def test_one_wrong_bit_is_a_difference(
             address = int(np.frombuffer(arguments[8:16], np.uint64)[0])
             device.memory.bytes_at(address, 4)[0] ^= 1
 
-    monkeypatch.setattr(EmulatedKernel, "launch", wrong)
+    monkeypatch.setattr(EmulatedKernel, "launch", launch_wrongly)
+
+
+@pytest.mark.usefixtures("wrong")
+def test_one_wrong_bit_is_a_difference(device: EmulatorDriver) -> None:
     comparison = Comparison(device, _CHIP)
     with comparison.watching(), pytest.raises(Difference, match=r"scale: .* 1 of 8000 bytes"):
         _scaled()
     assert comparison.counts == {"different": 1}
+
+
+@pytest.mark.usefixtures("wrong")
+def test_what_depends_on_the_order_of_programs_counts_as_such(device: EmulatorDriver) -> None:
+    comparison = Comparison(device, _CHIP)
+    comparison.name = f"{UNORDERED[0]}[cuda-4]"
+    with comparison.watching():
+        _scaled()
+    assert comparison.counts == {"in another order": 1}
+
+
+def test_memory_of_another_library_is_not_compared(device: EmulatorDriver) -> None:
+    x = device.allocate(4000)  # before anybody watches
+    _scaled()
+    comparison = Comparison(device, _CHIP)
+    loaded = scale._loaded  # pyright: ignore[reportPrivateUsage]
+    with comparison.watching():
+        next(iter(loaded.values())).launch((1, 1, 1), [x, x, 0], 0)
+    assert comparison.counts == {"memory that another library allocated": 1}
+    device.free(x)

@@ -4,8 +4,8 @@ Results are rounded once, as the instruction says. The `.approx` instructions ar
 float64 and rounded to nearest, so they are within the error that PTX documents and not the
 hardware's bits (see `approximations`). A NaN that arithmetic gives is the hardware's canonical one:
 positive, with all fraction bits set. f64 hands an operand's on, made quiet; one that an invalid
-operation gives is the processor's own, which is NVIDIA's too. `.ftz` decides by the exact result,
-as it is before rounding. All of this is as an H200 has it.
+operation gives is the processor's own, which is NVIDIA's too. `.ftz` decides by the result
+rounded as if exponents had no end. All of this is as an H200 has it.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def _rounded(function: Callable[..., Values]) -> Decoder:
             found = function(*given, mode)
             if kind == "f64":
                 found = propagate(found, *(given[place] for place in _FIRST_NAN[len(given)]))
-            return _flush_early(function, found, given) if finish.flushes else found
+            return _flush_early(function, found, given, mode) if finish.flushes else found
 
         plain = _PLAIN.get(function) if mode == "rn" and len({kind, *kinds}) == 1 else None
         if kind == "f64" or finish.flushes:
@@ -100,8 +100,13 @@ _FIRST_NAN = {2: (1, 0), 3: (1, 2, 0)}
 """The operands of f64 instructions, by their number, in the order in which a NaN is handed on."""
 
 
-def _flush_early(function: Callable[..., Values], found: Values, given: list[Values]) -> Values:
-    """Return 0 where a result is the least normal number only because it was rounded up."""
+def _flush_early(
+    function: Callable[..., Values], found: Values, given: list[Values], mode: str
+) -> Values:
+    """Return 0 where a result is the least normal number only because subnormal ones are rarer.
+
+    The chip rounds as if exponents went on, and flushes what is too small then.
+    """
     if function not in (exact.multiply, exact.fused_multiply_add, exact.divide):
         return found
     least = exact.least_normal(found.dtype)
@@ -110,11 +115,16 @@ def _flush_early(function: Callable[..., Values], found: Values, given: list[Val
         return found
     a, b, *rest = (one.astype(np.float64) for one in given)
     if function is exact.divide:
-        lost = edge & (np.abs(a) < float(least) * np.abs(b))
+        total = a / b
     else:
         total = exact.to_odd(*two_sum(a * b, rest[0])) if rest else a * b
-        lost = edge & (np.abs(total) < float(least))
+    scaled = np.abs(narrow(total * _SCALE, found.dtype, mode).astype(np.float64))
+    lost = edge & (scaled < float(least) * _SCALE)
     return select(lost, np.copysign(found.dtype.type(0), found), found)
+
+
+_SCALE = 2.0**10
+"""What lifts numbers just below the least normal one above it, in every type."""
 
 
 _PLAIN: dict[Callable[..., Values], Callable[..., Values]] = {
@@ -166,7 +176,7 @@ def _approximated(function: Callable[..., Values]) -> Decoder:
             given = [_upper_half(one) for one in operands] if coarse else list(operands)
             found = function(*given, mode)
             if finish.flushes and function is _quotient:
-                found = _flush_early(exact.divide, found, given)
+                found = _flush_early(exact.divide, found, given, mode if mode in _MODES else "rn")
             return _upper_half(found) if coarse else found
 
         return approximations.step(instruction, context, kind, finish.around(compute))

@@ -38,6 +38,7 @@ _MEASURED = """
     div.rm.ftz.f32   0x00800000 0xbf800001   0x80000000
     rcp.approx.ftz.f64   0xfff0000000000005   0x8000000000000000
     rsqrt.approx.ftz.f64   0x7ff0000000000005   0x0
+    fma.rp.ftz.f32   0x21af1ff6 0x88e28020 0x00800000   0x00800000
     fma.rn.relu.f16   0x8001 0x3c01 0x0001   0x0000
     cvt.f32.bf16     0x7f81   0x7f810000
     cvt.f64.f16      0xfc01   0xfff8040000000000
