@@ -303,23 +303,13 @@ def bench_attention() -> list[dict[str, Any]]:
         flops = 4 * batch_heads * length * length * d * (0.5 if causal else 1)
 
         def ours(
-            q=q, k=k, v=v, out=out, length=length, d=d, causal=causal, batch_heads=batch_heads
+            q=q, k=k, v=v, out=out, length=length, d=d, causal=causal, heads=batch_heads
         ) -> None:
-            attention_forward[triton.cdiv(length, 128), batch_heads](
-                q,
-                k,
-                v,
-                out,
-                length * d,
-                length,
-                1 / math.sqrt(d),
-                CAUSAL=causal,
-                BLOCK_Q=128,
-                BLOCK_K=64,
-                D=d,
-                num_warps=8,
-                num_stages=2,
-            )
+            attention_forward[triton.cdiv(length, 128), heads](
+                q, k, v, out, heads, heads, length, length * d, length * d, 1 / math.sqrt(d),
+                CAUSAL=causal, BLOCK_Q=128, BLOCK_K=128, D=d,
+                num_warps=8, num_stages=2, fast_math=True,
+            )  # fmt: skip
 
         def peer(q=q, k=k, v=v, causal=causal) -> torch.Tensor:
             return torch.nn.functional.scaled_dot_product_attention(

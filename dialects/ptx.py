@@ -134,6 +134,13 @@ class WgmmaWaitOp(Op, name="ptx.wgmma_wait"):
     result_ = Result(Any_, "The same registers.")
 
 
+class AnchorOp(Op, name="ptx.anchor"):
+    """No instruction: the same registers, which are computed before what follows."""
+
+    value = Operand(Any_, "Registers.")
+    result_ = Result(Any_, "The same registers.")
+
+
 class MbarrierInitOp(Op, name="ptx.mbarrier_init"):
     """`mbarrier.init`; copies see it after `ptx.mbarrier_fence`."""
 
@@ -195,6 +202,7 @@ OPS: tuple[type[Op], ...] = (
     WgmmaOp,
     WgmmaCommitOp,
     WgmmaWaitOp,
+    AnchorOp,
     MbarrierInitOp,
     MbarrierFenceOp,
     MbarrierInvalOp,

@@ -298,6 +298,16 @@ class WarpgroupWaitOp(Op, name="tgpu.warpgroup_wait"):
     output = Result(Tile, "The same tile.")
 
 
+class AnchorOp(Op, name="tgpu.anchor"):
+    """The same tile, which is computed before this op: where products are in flight, order counts.
+
+    Pure ops are free to move to their uses; what an anchor takes does not move past it.
+    """
+
+    tile = Operand(Tile, "The tile.")
+    output = Result(Tile, "The same.")
+
+
 class FmaDotOp(Op, name="tgpu.fma_dot", pure=True):
     """acc + a @ b by fused multiply-adds, where no matrix instruction fits.
 
@@ -373,6 +383,7 @@ OPS: tuple[type[Op], ...] = (
     MmaOp,
     WarpgroupMmaOp,
     WarpgroupWaitOp,
+    AnchorOp,
     FmaDotOp,
     PartialReduceOp,
     ShareResultOp,

@@ -8,7 +8,6 @@ made before their first use and given up after the last, so that a loop in a loo
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import cast
 
 from mlir import ir
 
@@ -24,9 +23,10 @@ from tiledsl.dialects.types import (
     storage_bits,
     tile_type,
 )
+from tiledsl.transforms.effects import is_pure
 from tiledsl.transforms.lanes import constant
-from tiledsl.transforms.rewrite import is_used
-from tiledsl.transforms.shared_uses import k_axis, reads_shared
+from tiledsl.transforms.rewrite import ancestor, is_used
+from tiledsl.transforms.shared_uses import buffer_uses, k_axis, reads_shared
 
 
 class Barriers:
@@ -66,7 +66,7 @@ def copy_box(
     predicate: ir.Value,
     *,
     guarded: bool = False,
-) -> None:
+) -> tgpu.BoxCopyOp:
     """Build the copy of a load's box to a buffer.
 
     Args:
@@ -79,7 +79,7 @@ def copy_box(
     """
     parts = [values.get(part, part) for part in load.parts]
     operands = [buffer, barrier, predicate, *parts]
-    tgpu.BoxCopyOp.build(
+    return tgpu.BoxCopyOp.build(
         operands,
         guarded=guarded or None,
         rounds=load.rounds or None,
@@ -153,16 +153,40 @@ def copy_boxes(module: ir.Module) -> None:
 
 def _readers(buffer: ir.Value, block: ir.Block) -> tuple[ir.Operation, ir.Operation]:
     """Return the first and the last op of a block that read a buffer, or hold ops that do."""
-    found: list[ir.Operation] = []
-    for use in buffer.uses:
-        user = use.owner.operation
-        if isinstance(use.owner, tgpu.BoxCopyOp):
-            continue
-        while user.block != block:
-            user = cast("ir.Operation", user.parent).operation
-        found.append(user)
-    first = last = found[0]
-    for user in found:
-        first = user if user.is_before_in_block(first) else first
-        last = user if last.is_before_in_block(user) else last
+    found = [
+        ancestor(user.operation, block)
+        for user in buffer_uses(buffer).users
+        if isinstance(user, tgpu.LocalLoadOp | tgpu.WarpgroupMmaOp)
+    ]
+    inside = [op for op in found if op is not None]
+    first = last = inside[0]
+    for op in inside:
+        first = op if op.is_before_in_block(first) else first
+        last = op if last.is_before_in_block(op) else last
     return first, last
+
+
+def first_reader(buffers: Sequence[ir.Value], block: ir.Block) -> ir.Operation:
+    """Return the first op of a block that reads one of some buffers, or holds an op that does."""
+    first, *others = (_readers(buffer, block)[0] for buffer in buffers)
+    for op in others:
+        first = op if op.is_before_in_block(first) else first
+    return first
+
+
+def first_product(value: ir.Value, block: ir.Block) -> ir.Operation | None:
+    """Return the first product of a block that a tile reaches through pure ops, if it does."""
+    first: ir.Operation | None = None
+    stack, seen = [value], {value}
+    while stack:
+        for use in stack.pop().uses:
+            user = use.owner
+            if isinstance(user, tgpu.MmaOp | tgpu.WarpgroupMmaOp | tgpu.FmaDotOp):
+                found = ancestor(user.operation, block)
+                if found is not None and (first is None or found.is_before_in_block(first)):
+                    first = found
+            elif is_pure(user):
+                fresh = [result for result in user.operation.results if result not in seen]
+                seen.update(fresh)
+                stack += fresh
+    return first

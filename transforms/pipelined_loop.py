@@ -15,7 +15,7 @@ the old trip is for `simplify.tidy` to remove.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from mlir import ir
@@ -32,8 +32,16 @@ from tiledsl.dialects.types import (
     shared_type,
     tile_type,
 )
-from tiledsl.transforms.boxes import Barriers, box_bytes, copy_box, read_box
+from tiledsl.transforms.boxes import (
+    Barriers,
+    box_bytes,
+    copy_box,
+    first_product,
+    first_reader,
+    read_box,
+)
 from tiledsl.transforms.lanes import Lanes, select
+from tiledsl.transforms.late_products import find_trip
 from tiledsl.transforms.prefetch import Ahead, Way
 from tiledsl.transforms.product_overlap import find_chain, let_fly
 from tiledsl.transforms.rewrite import attributes_of, is_used, terminator
@@ -49,12 +57,38 @@ _READ, _WRITTEN = 0, 1
 """Which slot of a trip: pairs of slots go round, one pair for each number of slots."""
 
 
+@dataclass(frozen=True, eq=False)
+class _Ring:
+    """Boxes that one product reads first: they are waited for together.
+
+    Attributes:
+        numbers: The loads.
+        lag: Trips after its own in which a slot is still read.
+        wait: For a product that may be late, the wait for it: slots are asked for before that.
+        full: One barrier a slot, for the boxes' bytes.
+        empty: One barrier a slot, for the warps that have read it; None if all threads meet.
+    """
+
+    numbers: list[int]
+    lag: int
+    wait: ir.Operation | None
+    full: Barriers
+    empty: Barriers | None
+
+
 @dataclass
 class _Issued:
-    """What issuing one trip gave: by load its tile, by carried value what the trip yields."""
+    """What issuing one trip gave.
+
+    Attributes:
+        tiles: By load, its tile.
+        carried: By carried value, what the trip yields.
+        requests: By ring, the ops that ask for its boxes.
+    """
 
     tiles: dict[int, ir.Value] = field(default_factory=dict[int, ir.Value])
     carried: dict[int, ir.Value] = field(default_factory=dict[int, ir.Value])
+    requests: dict[_Ring, list[ir.OpView]] = field(default_factory=dict["_Ring", "list[ir.OpView]"])
 
 
 def pipeline_loop(
@@ -102,8 +136,8 @@ class _Pipeline:
         ahead -= lag
         self._ahead = ahead
         self._copies = Copies(ahead, lag)
-        self._barriers: Barriers | None = None
-        self._empty: Barriers | None = None
+        self._slots = ahead + 1
+        self._rings: list[_Ring] = []
         # The loads themselves go while the new loop is filled.
         self._places = {n: one.load.operation.location for n, one in prefetches.items()}
         self._buffers: dict[int, ir.Value] = {}
@@ -114,10 +148,7 @@ class _Pipeline:
         with ir.InsertionPoint(self._loop), self._loop.location:
             for number in [*self._copied, *self._stored, *self._boxed]:
                 self._buffers[number] = self._allocate(number)
-            if self._boxed:
-                self._barriers = Barriers(self._ahead + 1, self._layouts)
-            if self._late:
-                self._empty = Barriers(self._ahead + 1, self._layouts, arrivals="warps")
+            self._rings = self._make_rings()
             ahead, queues = self._prologue()
             counts = sorted({self._slot_count(number) for number in self._buffers})
             zero = _integer("i32", 0)
@@ -135,7 +166,7 @@ class _Pipeline:
         if self._copied:
             after = ir.InsertionPoint.after(made)
             tgpu.AsyncWaitOp.build(pending=0, loc=self._loop.location, ip=after)
-        for barriers in (self._empty, self._barriers):
+        for barriers in (one for ring in self._rings for one in (ring.empty, ring.full)):
             if barriers is not None:
                 after = ir.InsertionPoint.after(made)
                 tgpu.MbarrierEndOp.build(barriers.buffer, loc=self._loop.location, ip=after)
@@ -153,10 +184,28 @@ class _Pipeline:
 
     def _slot_count(self, number: int) -> int:
         if number in self._boxed:
-            return self._ahead + 1
+            return self._slots
         return self._copies.slots if number in self._copied else Registers.slots
 
     # Buffers.
+
+    def _make_rings(self) -> list[_Ring]:
+        """Build the barriers of the boxes, by the product that reads them first."""
+        found: dict[ir.Operation | None, list[int]] = {}
+        for number in self._boxed:
+            load = self._what.prefetches[number].load
+            found.setdefault(first_product(load.result, self._body), []).append(number)
+        trip = find_trip(self._loop) if self._late and self._chain is None else None
+        waits = {} if trip is None else trip.waits
+        # All go as far ahead as the slice's carried values, of which there is one state.
+        together = not self._late or self._chain is not None or bool(self._carried)
+        rings: list[_Ring] = []
+        for product, numbers in found.items():
+            wait = None if product is None else waits.get(product)
+            full = Barriers(self._slots, self._layouts)
+            empty = Barriers(self._slots, self._layouts, arrivals="warps") if self._late else None
+            rings.append(_Ring(numbers, int(together or wait is not None), wait, full, empty))
+        return rings
 
     def _allocate(self, number: int) -> ir.Value:
         """Build a buffer for a load's tiles, in the simplest order until one is chosen."""
@@ -187,10 +236,12 @@ class _Pipeline:
         lower = Lanes(operands[0])
         carried = {n: operands[3 + n] for n in self._carried}
         queues: dict[int, list[ir.Value]] = {number: [] for number in self._queued}
-        for trip in range(self._ahead):
+        furthest = max((self._slots - ring.lag for ring in self._rings), default=self._ahead)
+        for trip in range(furthest):
             exists = self._trips.early(trip)
+            rings = [ring for ring in self._rings if trip < self._slots - ring.lag]
             slots = {n: _integer("i32", trip) for n in [*self._copied, *self._boxed]}
-            issued = self._issue(self._trips.at(lower, trip), carried, exists, slots)
+            issued = self._issue(self._trips.at(lower, trip), carried, exists, slots, rings)
             carried = issued.carried
             for number in self._queued:
                 queues[number].append(issued.tiles[number])
@@ -205,6 +256,7 @@ class _Pipeline:
         carried: Mapping[int, ir.Value],
         exists: Lanes | None,
         slots: Mapping[int, ir.Value],
+        rings: Sequence[_Ring],
     ) -> _Issued:
         """Clone what runs ahead for the trip at `counter`, if it `exists`, here.
 
@@ -213,17 +265,19 @@ class _Pipeline:
             carried: The slice's carried values at its beginning.
             exists: Whether there is such a trip; None if there is.
             slots: By number of a load that is copied, the slot to copy to.
+            rings: Which boxes.
         """
         values: dict[ir.Value, ir.Value] = {self._body.arguments[0]: counter.value}
         values.update((self._body.arguments[1 + n], value) for n, value in carried.items())
         issued = _Issued()
-        barrier, predicate = self._expect(slots, exists)
+        predicate = _integer("i1", 1) if exists is None else exists.value
+        self._expect(issued, slots, predicate, rings)
         for number, op in enumerate(self._what.ops):
             prefetch = self._what.prefetches.get(number)
             if prefetch is not None and isinstance(prefetch.load, tile.DescriptorLoadOp):
-                slot = self._slot(number, slots[number])
-                guarded = self._empty is not None
-                copy_box(prefetch.load, values, slot, barrier, predicate, guarded=guarded)
+                for ring in rings:
+                    if number in ring.numbers:
+                        self._copy_box(ring, number, values, slots[number], predicate, issued)
             elif prefetch is not None and number in slots:
                 self._copy(number, values, exists, slots[number])
             elif prefetch is not None:
@@ -240,17 +294,36 @@ class _Pipeline:
         return issued
 
     def _expect(
-        self, slots: Mapping[int, ir.Value], exists: Lanes | None
-    ) -> tuple[ir.Value, ir.Value]:
-        """Tell a trip's transaction barrier what will come; give it and whether anything will."""
-        predicate = _integer("i1", 1) if exists is None else exists.value
-        if self._barriers is None:
-            return predicate, predicate
-        barrier = self._barriers.slot(slots[self._boxed[0]])
-        loads = [self._what.prefetches[number].load for number in self._boxed]
-        total = sum(box_bytes(one) for one in loads if isinstance(one, tile.DescriptorLoadOp))
-        tgpu.MbarrierExpectOp.build(barrier, predicate, bytes=total)
-        return barrier, predicate
+        self,
+        issued: _Issued,
+        slots: Mapping[int, ir.Value],
+        predicate: ir.Value,
+        rings: Sequence[_Ring],
+    ) -> None:
+        """Tell a trip's transaction barriers what will come."""
+        for ring in rings:
+            barrier = ring.full.slot(slots[ring.numbers[0]])
+            loads = [self._what.prefetches[number].load for number in ring.numbers]
+            total = sum(box_bytes(one) for one in loads if isinstance(one, tile.DescriptorLoadOp))
+            expected = tgpu.MbarrierExpectOp.build(barrier, predicate, bytes=total)
+            issued.requests[ring] = [expected]
+
+    def _copy_box(
+        self,
+        ring: _Ring,
+        number: int,
+        values: Mapping[ir.Value, ir.Value],
+        index: ir.Value,
+        predicate: ir.Value,
+        issued: _Issued,
+    ) -> None:
+        """Build a load in another trip as a copy of its box to a slot."""
+        load = self._what.prefetches[number].load
+        assert isinstance(load, tile.DescriptorLoadOp)
+        slot, barrier = self._slot(number, index), ring.full.slot(index)
+        guarded = ring.empty is not None
+        copy = copy_box(load, values, slot, barrier, predicate, guarded=guarded)
+        issued.requests[ring].append(copy)
 
     def _copy(
         self,
@@ -303,11 +376,16 @@ class _Pipeline:
         if self._copied:
             tgpu.AsyncWaitOp.build(pending=self._copies.pending)
         here = Lanes(body.arguments[0])
-        copied = [*self._copied, *self._boxed]
-        written = {n: slots[self._slot_count(n)][_WRITTEN] for n in copied}
-        later = self._trips.later(here, self._ahead)
-        parity = self._await_boxes(slots, parts[-1])
-        issued = self._issue(self._trips.at(here, self._ahead), carried, later, written)
+        written = {n: slots[self._slot_count(n)][_WRITTEN] for n in self._copied}
+        written |= {n: slots[self._slots][int(r.lag > 0)] for r in self._rings for n in r.numbers}
+        parity = self._next_parity(slots, parts[-1])
+        issued = _Issued()
+        for lag in sorted({ring.lag for ring in self._rings}) or [1]:
+            ahead = self._slots - lag if self._rings else self._ahead
+            rings = [ring for ring in self._rings if ring.lag == lag]
+            later, counter = self._trips.later(here, ahead), self._trips.at(here, ahead)
+            some = self._issue(counter, carried, later, written, rings)
+            issued = replace(some, requests=issued.requests | some.requests)
         for number, queue in queues.items():
             queue.append(issued.tiles[number])
         self._move_body(body)
@@ -324,38 +402,59 @@ class _Pipeline:
             else:
                 prefetch.load.result.replace_all_uses_with(queues[number].pop(0))
                 prefetch.load.operation.erase()
+        self._await_boxes(body, slots, parts[-1])
         # The slot that this trip has read takes what the next one will.
         for number in self._stored:
             self._store(number, queues[number].pop(0), slots[Registers.slots][_WRITTEN])
         if self._late:
-            self._give_up(written, parts[-1][0])
-            for op in list(body.operations):
-                if isinstance(op, tgpu.MbarrierExpectOp | tgpu.BoxCopyOp):
-                    cast("Any", body).append(op.operation)
+            self._ask(body, issued, written, parts[-1][0])
         nexts = [_following(slot, n) for n in counts for slot in slots[n]] + parity
         held = [value for number in self._queued for value in queues[number]]
         ahead = [issued.carried[n] for n in self._carried]
         _yield([*terminator(self._body).operands, *ahead, *held, *nexts])
 
-    def _await_boxes(
+    def _next_parity(
         self, slots: Mapping[int, Sequence[ir.Value]], parity: Sequence[ir.Value]
     ) -> list[ir.Value]:
-        """Wait for the boxes of this trip; give the next trip's parity."""
-        if self._barriers is None:
+        """Build the next trip's parity."""
+        if not self._rings:
             return []
-        count = self._ahead + 1
-        index = slots[count][_READ]
-        tgpu.MbarrierWaitOp.build(self._barriers.slot(index), parity[0])
-        wraps = Lanes(index).eq(count - 1)
+        wraps = Lanes(slots[self._slots][_READ]).eq(self._slots - 1)
         return [(Lanes(parity[0]) ^ wraps.convert("arith.extui", "i32")).value]
 
-    def _give_up(self, written: Mapping[int, ir.Value], parity: ir.Value) -> None:
-        """Let the slots be overwritten that the trip before read, once every warp has done so."""
-        assert self._empty is not None
-        barrier = self._empty.slot(written[self._boxed[0]])
-        slots = [self._slot(number, written[number]) for number in self._boxed]
-        tgpu.MbarrierArriveOp.build([barrier, *slots])
-        tgpu.MbarrierWaitOp.build(barrier, parity, by="issuer")
+    def _await_boxes(
+        self,
+        body: ir.Block,
+        slots: Mapping[int, Sequence[ir.Value]],
+        parity: Sequence[ir.Value],
+    ) -> None:
+        """Wait for each ring's boxes before the first of them is read."""
+        for ring in self._rings:
+            read = slots[self._slot_count(ring.numbers[0])][_READ]
+            buffers = [self._buffers[number] for number in ring.numbers]
+            with ir.InsertionPoint(first_reader(buffers, body)):
+                tgpu.MbarrierWaitOp.build(ring.full.slot(read), parity[0])
+
+    def _ask(
+        self, body: ir.Block, issued: _Issued, written: Mapping[int, ir.Value], parity: ir.Value
+    ) -> None:
+        """Ask for boxes once every warp has read what their slots held: at the end of a trip.
+
+        Of a product that may be late, the slots of the trip before are asked for when it is issued.
+        """
+        for ring in self._rings:
+            assert ring.empty is not None
+            end = _integer("i32", 0).owner.operation
+            cast("Any", body).append(end)
+            place = ir.InsertionPoint(ring.wait or end)
+            with place:
+                barrier = ring.empty.slot(written[ring.numbers[0]])
+                slots = [self._slot(number, written[number]) for number in ring.numbers]
+                tgpu.MbarrierArriveOp.build([barrier, *slots])
+                tgpu.MbarrierWaitOp.build(barrier, parity, by="issuer")
+            for op in issued.requests[ring]:
+                op.operation.move_before(ring.wait or end)
+            end.erase()
 
     def _move_body(self, body: ir.Block) -> None:
         """Move the old body's ops, all but the last, to the end of the new one."""

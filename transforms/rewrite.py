@@ -70,6 +70,15 @@ def sink(op: ir.Operation) -> None:
         op.move_before(first)
 
 
+def ancestor(op: ir.Operation, block: ir.Block) -> ir.Operation | None:
+    """Return the op of `block` that is `op` or holds it, None if there is none."""
+    found: ir.Operation | None = op
+    while found is not None and found.block != block:
+        outer: Any = found.parent
+        found = None if outer is None or outer.name == "func.func" else outer.operation
+    return found
+
+
 def terminator(block: ir.Block) -> ir.Operation:
     """Give the last op of a block."""
     return block.operations[len(block.operations) - 1].operation

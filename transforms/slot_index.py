@@ -5,8 +5,9 @@ barrier between reading one slot and filling another depends on their being diff
 indices are brought to the form `(base + offset) mod slots`:
 
 - a constant has no base;
-- what a loop counts round (a carried value that goes to the next slot each trip, or the loop's own
-  variable modulo the slots) has the loop's trip number for base, if it starts from a constant;
+- what a loop counts round (a carried value that goes to the next slot each trip, one that follows
+  such a value a trip later, or the loop's own variable modulo the slots) has the loop's trip number
+  for base, if it starts from a constant;
 - anything else is unknown, and may equal anything.
 
 Two indices of one base name different slots if their offsets differ modulo the slots. Trip numbers
@@ -164,12 +165,24 @@ def _carried(argument: ir.BlockArgument, slots: int) -> Slot:
         return _trip(argument, 1, slots)
     place = argument.arg_number - 1
     last = terminator(argument.owner)
-    if _modulo(last.operands[place], slots, argument) != Slot(_COUNTER, 1, slots):
-        return UNKNOWN
     first = constant_of(loop.operands[3 + place])
+    following = last.operands[place]
+    if isinstance(following.owner, ir.Block) and following != argument:
+        return _delayed(following, first, slots, loop)
+    if _modulo(following, slots, argument) != Slot(_COUNTER, 1, slots):
+        return UNKNOWN
     if first is None:
         return Slot(("counter", loop, place), 0, slots)
     return Slot(("trip", loop, 0), first % slots, slots)
+
+
+def _delayed(following: ir.Value, first: int | None, slots: int, loop: ir.Operation) -> Slot:
+    """Read a carried value that is what another was in the trip before, and began so."""
+    if following.owner != loop.regions[0].blocks[0]:
+        return UNKNOWN
+    slot = _carried(ir.BlockArgument(following), slots)
+    begins = slot.base == ("trip", loop, 0) and first == (slot.offset - 1) % slots
+    return slot.plus(-1) if begins else UNKNOWN
 
 
 def _trip(variable: ir.Value, divisor: int | None, slots: int) -> Slot:

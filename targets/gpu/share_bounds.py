@@ -9,9 +9,11 @@ With a and c at least 0 and a + c without overflow,
 
     a + c < n   is   a + c < max(n, 0)   is   c < max(n, 0) - a
 
+Registers may have bounds of their own, as a tile's rows have: as many differ, so many are computed.
+
 Before: the `machine` level.
 After: the same; no `slt` or `sge` compares a thread's own number plus constants, all of them known
-to be at least 0, with the same number in every register.
+to be at least 0.
 
     %i = arith.addi %a, %constants overflow<nsw> : vector<8xi32>  // %a: %thread & 31 everywhere
     %m = arith.cmpi slt, %i, %n : vector<8xi32>                   // %n: %columns everywhere
@@ -42,17 +44,40 @@ def share_bounds(module: ir.Module) -> None:
         if ir.IntegerAttr(op.operation.attributes["predicate"]).value not in _PREDICATES:
             continue
         sums, bounds = op.operation.operands
-        parts, bound = summands(sums), _everywhere(bounds)
-        if parts is None or bound is None:
+        source, order = _shuffled(sums)
+        parts, bound = summands(source), _everywhere(bounds)
+        if parts is None:
             continue
         variable, constants = parts
-        distances = ir.DenseIntElementsAttr(_defining(constants).attributes["value"])
+        known = ir.DenseIntElementsAttr(_defining(constants).attributes["value"])
+        distances = [int(known[i]) for i in range(len(known))]
         if is_nonnegative(variable) and all(distance >= 0 for distance in distances):
             with ir.InsertionPoint(op), op.operation.location:
-                positive = arith.maxsi(bound, emit.zero(bound.type))
-                left = emit.splat(arith.subi(positive, variable), emit.registers_of(sums))
+                if order is not None:
+                    constants = emit.constants([distances[i] for i in order], 32)
+                left = _left(bounds if bound is None else bound, variable)
+                if bound is not None:
+                    left = emit.splat(left, emit.registers_of(sums))
             op.operation.operands[0] = constants
             op.operation.operands[1] = left
+
+
+def _shuffled(sums: ir.Value) -> tuple[ir.Value, list[int] | None]:
+    """Return the vector that i32 registers are taken from, and which; None for all of it."""
+    op = _defining(sums)
+    if op is None or op.name != "vector.shuffle" or emit.scalar_of(sums.type) != emit.integer(32):
+        return sums, None
+    order = [int(i) for i in op.opview.mask]
+    if max(order) >= emit.registers_of(op.operands[0]) or min(order) < 0:
+        return sums, None
+    return op.operands[0], order
+
+
+def _left(bound: ir.Value, variable: ir.Value) -> ir.Value:
+    """Build what is left of a bound, or of one a register, behind a thread's own number."""
+    if emit.is_vector(bound.type):
+        variable = emit.splat(variable, emit.registers_of(bound))
+    return arith.subi(arith.maxsi(bound, emit.zero(bound.type)), variable)
 
 
 def summands(sums: ir.Value) -> tuple[ir.Value, ir.Value] | None:

@@ -280,6 +280,10 @@ def _wgmma_wait(op: ptx.WgmmaWaitOp) -> ir.Value:
     return _from_registers(made, op.value.type)
 
 
+def _anchor(op: ptx.AnchorOp) -> ir.Value:
+    return _from_registers(_Assembly(_to_registers(op.value)).build(""), op.value.type)
+
+
 def _mbarrier_init(op: ptx.MbarrierInitOp) -> None:
     assembly = _Assembly()
     barrier = assembly.operand(op.barrier)
@@ -349,6 +353,7 @@ _WRITERS: dict[str, Callable[[Any], ir.Value | None]] = {
     "ptx.wgmma": _wgmma,
     "ptx.wgmma_commit": _plain("wgmma.commit_group.sync.aligned;"),
     "ptx.wgmma_wait": _wgmma_wait,
+    "ptx.anchor": _anchor,
     "ptx.mbarrier_init": _mbarrier_init,
     "ptx.mbarrier_fence": _plain("fence.mbarrier_init.release.cluster;"),
     "ptx.mbarrier_inval": _mbarrier_inval,

@@ -19,6 +19,7 @@ from tiledsl.targets.nvptx.lower import NvptxMachine
 from tiledsl.targets.target import Options
 from tiledsl.transforms.assign_layouts import assign_layouts
 from tiledsl.transforms.boxes import copy_boxes
+from tiledsl.transforms.delay_products import delay_products
 from tiledsl.transforms.drop_true_masks import drop_true_masks
 from tiledsl.transforms.expand_casts import expand_casts
 from tiledsl.transforms.expand_descriptors import expand_descriptors
@@ -91,6 +92,8 @@ def tgpu_steps(chip: Chip, options: Options) -> Sequence[Step]:
             TGPU,
         ),
         Step(copy_boxes, TGPU),
+        # Loops that load ahead now wait for what they multiply: there products may overlap.
+        Step(delay_products, TGPU),
         Step(partial(share_conversions, **matrices), TGPU),
         # All readers and writers of a buffer are known: choose what has no bank conflicts.
         Step(partial(swizzle_shared, **matrices), TGPU),

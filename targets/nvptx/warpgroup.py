@@ -188,7 +188,13 @@ def _warpgroup_wait(lowering: Lowering, op: tgpu.WarpgroupWaitOp) -> None:
     lowering.define(op.result, made)
 
 
+def _anchor(lowering: Lowering, op: tgpu.AnchorOp) -> None:
+    value = lowering.value(op.tile)
+    lowering.define(op.result, ptx.AnchorOp.build(value, results=[value.type]).result_)
+
+
 HANDLERS: dict[str, Handler] = {
     "tgpu.warpgroup_mma": _warpgroup_mma,
     "tgpu.warpgroup_wait": _warpgroup_wait,
+    "tgpu.anchor": _anchor,
 }

@@ -126,6 +126,14 @@ def test_a_trip_later_a_slot_is_one_behind():
     assert a.next_trip(loop).differs(a)
 
 
+@pytest.mark.parametrize(("first", "known"), [("%c2", True), ("%c1", False), ("%m", False)])
+def test_a_value_that_was_a_counter_a_trip_ago_is_one_behind_it(first: str, known: bool):
+    wrap = "%x3 = arith.remui %x1, %c3 : i32\n"
+    a, b, _ = slots(USE + wrap, "%x3, %x", second=first)
+    assert (a.plus(-1) == b) is a.differs(b) is known
+    assert known or b == UNKNOWN
+
+
 def test_constants_outside_are_trips_of_the_loop_that_begins():
     a, _, loop = slots(USE + ROUND + "%x3 = arith.remui %x1, %c3 : i32\n", "%x3, %y3")
     assert Slot.constant(0, 3).on_entry(loop) == a

@@ -94,3 +94,23 @@ def test_comparisons_say_the_same(predicate: str, bound: int) -> None:
     index = 4 * np.arange(64)[:, None] + np.array([0, 1, 256, 1000])
     wanted = index < bound if predicate == "slt" else index >= bound
     np.testing.assert_array_equal(result, wanted.astype(np.int32))
+
+
+@pytest.mark.parametrize("bound", [-(2**31), -1, 0, 5, 256, 1000, 2**31 - 2])
+def test_registers_may_have_bounds_of_their_own_and_come_in_another_order(bound: int) -> None:
+    body = """
+  %one = arith.constant 1 : i32
+  %n1 = arith.addi %n, %one : i32
+  %bounds = vector.from_elements %n, %n1, %n, %n1 : vector<4xi32>
+  %first = vector.broadcast %own : i32 to vector<4xi32>
+  %i = arith.addi %first, %constants overflow<nsw> : vector<4xi32>
+  %turned = vector.shuffle %i, %i [0, 0, 3, 2] : vector<4xi32>, vector<4xi32>
+  %m = arith.cmpi slt, %turned, %bounds : vector<4xi32>
+"""
+    module = changed(body)
+    assert any(op.operation.name == "arith.maxsi" for op in operations(module.operation))
+    result = np.full((64, 4), 7, np.int32)
+    run(module, np.array([bound], np.int32), result)
+    index = 4 * np.arange(64)[:, None] + np.array([0, 0, 1000, 256])
+    wanted = index < bound + np.array([0, 1, 0, 1])
+    np.testing.assert_array_equal(result, wanted.astype(np.int32))

@@ -1,0 +1,100 @@
+"""Second products done a trip late: which loops qualify, and what their trips look like then."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+import tiledsl as tile
+from examples.ex05_attention import attention_forward
+
+TYPES = {
+    **dict.fromkeys(("q", "k", "v", "out"), "*bf16:16"),
+    **dict.fromkeys(("heads", "kv_heads", "length"), "i32"),
+    **dict.fromkeys(("stride_q", "stride_kv"), "i32:16"),
+    "scale": "fp32",
+}
+CONSTANTS = {"CAUSAL": True, "BLOCK_Q": 128, "BLOCK_K": 128, "D": 64}
+_OPS = (
+    "warpgroup_mma", "warpgroup_wait", "anchor", "mbarrier_wait", "mbarrier_arrive", "box_copy",
+    "barrier",
+)  # fmt: skip
+
+
+def loop_of(made: Any) -> str:
+    """Return the text of a kernel's loop at the tgpu level."""
+    lines = str(made.asm["tgpu"]).splitlines()
+    first = next(i for i, line in enumerate(lines) if "scf.for" in line)
+    end = " " * (len(lines[first]) - len(lines[first].lstrip())) + "}"
+    return "\n".join(lines[first : lines.index(end, first)])
+
+
+def order(text: str) -> list[str]:
+    """Return what matters of a loop, in order; waits with how many they leave in flight."""
+    found: list[str] = []
+    for line in text.splitlines():
+        match = re.search(rf'"tgpu\.({"|".join(_OPS)})"', line)
+        if match is not None:
+            pending = re.search(r"pending = (\d)", line)
+            issuer = " issuer" if 'by = "issuer"' in line else ""
+            found.append(match[1] + issuer + (f" {pending[1]}" if pending else ""))
+    return found
+
+
+@pytest.fixture(scope="module")
+def attention() -> Any:
+    return tile.compile(attention_forward, TYPES, CONSTANTS, target="sm_90a", num_warps=8)
+
+
+def test_the_late_product_runs_beside_the_softmax(attention: Any) -> None:
+    refill = ["mbarrier_arrive", "mbarrier_wait issuer", "box_copy"]
+    assert order(loop_of(attention)) == [
+        "mbarrier_wait", "warpgroup_mma", "mbarrier_wait", "warpgroup_mma", *refill,
+        "warpgroup_wait 1", *refill, *["anchor"] * 4, "warpgroup_wait 0",
+    ]  # fmt: skip
+    assert attention.resources.spills == 0
+
+
+def test_what_packs_an_operand_stays_behind_the_wait(attention: Any) -> None:
+    loop = loop_of(attention)
+    assert loop.rindex("math.exp2") < loop.index('"tgpu.anchor"')
+    assert loop.index("arith.truncf") > loop.rindex('"tgpu.anchor"')
+
+
+@tile.jit
+def chained(
+    a: Any, b: Any, c: Any, out: Any, N: Any, MODE: tile.constexpr, BLOCK: tile.constexpr
+) -> None:
+    left = tile.make_tensor_descriptor(a, [BLOCK, BLOCK], [BLOCK, 1], [BLOCK, BLOCK])
+    right = tile.make_tensor_descriptor(b, [N, BLOCK], [BLOCK, 1], [BLOCK, BLOCK])
+    third = tile.make_tensor_descriptor(c, [N, BLOCK], [BLOCK, 1], [BLOCK, BLOCK])
+    x = left.load([0, 0])
+    acc = tile.zeros((BLOCK, BLOCK), tile.float32)
+    offsets = tile.arange(0, BLOCK)
+    tiles = out + offsets[:, None] * BLOCK + offsets[None, :]
+    for start in range(0, N, BLOCK):
+        scores = tile.dot(x, tile.trans(right.load([start, 0])))
+        values = third.load([start, 0])
+        if MODE == "independent":
+            acc = tile.dot(x, values, acc)
+            acc += scores
+        elif MODE == "used":
+            acc = tile.dot(scores.to(tile.float16), values, acc)
+            acc = tile.exp2(acc)
+        else:
+            acc = tile.dot(scores.to(tile.float16), values, acc)
+        if MODE == "stores":
+            tile.store(tiles, scores)
+    tile.store(tiles, acc)
+
+
+@pytest.mark.parametrize(
+    ("mode", "delayed"),
+    [("plain", True), ("independent", False), ("used", False), ("stores", False)],
+)
+def test_only_products_that_a_loop_carries_alone_are_late(mode: str, delayed: bool) -> None:
+    types = {**dict.fromkeys("abc", "*fp16:16"), "out": "*fp32:16", "N": "i32"}
+    made = tile.compile(chained, types, {"MODE": mode, "BLOCK": 64}, target="sm_90a", num_warps=4)
+    assert ("pending = 1" in str(made.asm["tgpu"])) == delayed
