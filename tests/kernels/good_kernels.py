@@ -1,9 +1,11 @@
-"""Ten launches that are right on every target, for planting faults in: what an emulator must notice.
+"""Ten kernels that are right on every target, for planting faults in: what emulators must notice.
 
 Between them they use what kernels synchronize for: masks, reductions and scans across warps,
-conversions of layouts, pipelined copies, matrix products, atomics. Sizes are ragged, so that every
-mask matters, and some functions launch a kernel with two sizes, for a kernel has one path for
-vectors and one for single elements.
+conversions of layouts, pipelined copies, matrix products, atomics. Each is launched with several
+sizes, all of them ragged: for each predicate there is one where it is false for some lanes, one
+where it is false for whole warps, and kernels have one path for vectors and one for single
+elements. Rows end before the next ones begin; what is between them no kernel may read (`PADDING`,
+which counts as never written) or write (77).
 """
 
 from __future__ import annotations
@@ -18,7 +20,12 @@ import numpy as np
 
 import tiledsl as tile
 
+PADDING = b"\xd5\x7f"
+"""Repeated: a NaN in every format, and no number that occurs."""
+
 _EXAMPLES = Path(__file__).parents[2] / "examples"
+_CHUNKS = range(60, 1024, 128)
+"""Sizes of which each ends within another of the pieces of 128 that 1024 elements are made of."""
 
 
 def _example(name: str) -> Any:
@@ -35,37 +42,56 @@ def _normal(*shape: int, dtype: Any = np.float32) -> Any:
     return np.random.default_rng(len(shape)).standard_normal(shape).astype(dtype)
 
 
+def padded(array: Any, columns: int) -> Any:
+    """Return a matrix with `PADDING` behind each row up to a number of columns."""
+    wide = np.empty((array.shape[0], columns), array.dtype)
+    wide.view(np.uint8).reshape(-1, 2)[:] = np.frombuffer(PADDING, np.uint8)
+    wide[:, : array.shape[1]] = array
+    return wide
+
+
+def _out(*shape: int, dtype: Any = np.float32) -> Any:
+    return np.full(shape, 77, dtype)
+
+
 def add() -> None:
-    for n in (1502, 1500):
+    for n in (*(1024 + size for size in _CHUNKS), 1502, 1086, 20, 22):
         _example("ex01_vector_add").vector_add(_normal(n), _normal(n))
 
 
 def softmax() -> None:
-    for n in (702, 700):
-        _example("ex02_softmax").softmax(_normal(8, n))
+    for n in (*_CHUNKS, 702, 190, 62):
+        x = padded(_normal(2, n), 1040)
+        _example("ex02_softmax").softmax_row[2,](x, _out(2, 1040), 1040, n, BLOCK=1024)
 
 
 def layer_norm() -> None:
-    for n in (602, 600):
-        _example("ex03_layer_norm").layer_norm(_normal(2, n), _normal(n), _normal(n))
+    for n in (*(512 + size for size in _CHUNKS if size < 512), 602, 60, 62):
+        x, out = padded(_normal(2, n), 1040), _out(2, 1040)
+        sums = _out(2), _out(2)
+        _example("ex03_layer_norm").layer_norm_row[2,](
+            *(x, _normal(n), _normal(n), out, *sums, 1040, n, 1e-5), BLOCK=512
+        )
 
 
 def matmul() -> None:
     example = _example("ex04_matmul")
-    for k, n in ((90, 54), (88, 56)):
-        a, b = _normal(72, k, dtype=np.float16), _normal(k, n, dtype=np.float16)
-        c = np.full((72, n + 8), 77, np.float16)  # rows end before the next ones begin
+    for m, n, k in ((72, 54, 90), (72, 56, 88), (20, 12, 40), (70, 6, 30)):
+        a = padded(_normal(m, k, dtype=np.float16), 104)
+        b = padded(_normal(k, n, dtype=np.float16), 72)
+        c = _out(m, 72, dtype=np.float16)
         strides = (one for array in (a, b, c) for one in example.strides(array))
         example.matmul[2, 1](
-            *(a, b, c, None, 72, n, k, *strides),
+            *(a, b, c, None, m, n, k, *strides),
             *(False, 64, 64, 32),
             num_warps=4,
         )
 
 
 def attention() -> None:
-    q, k, v = (_normal(1, 100, 32, dtype=np.float16) for _ in range(3))
-    _example("ex05_attention").attention(q, k + k[:, ::-1], v, causal=True)
+    for length in (100, 70, 12):
+        q, k, v = (_normal(1, length, 32, dtype=np.float16) for _ in range(3))
+        _example("ex05_attention").attention(q, k + k[:, ::-1], v, causal=True)
 
 
 @tile.jit
@@ -76,22 +102,23 @@ def scan_kernel(x, out, n, BLOCK: tile.constexpr):
 
 
 def scan() -> None:
-    for n in (1002, 1000):
+    for n in (1002, *_CHUNKS, 62):
         x = np.arange(n, dtype=np.int32)
         scan_kernel[1,](x, np.full_like(x, 77), n, BLOCK=1024)
 
 
 @tile.jit
-def argmax_kernel(x, out, rows, columns, M: tile.constexpr, N: tile.constexpr):
+def argmax_kernel(x, out, rows, columns, stride, M: tile.constexpr, N: tile.constexpr):
     i, j = tile.arange(0, M), tile.arange(0, N)
     inside = (i[:, None] < rows) & (j[None, :] < columns)
-    value = tile.load(x + i[:, None] * columns + j[None, :], mask=inside, other=-float("inf"))
+    value = tile.load(x + i[:, None] * stride + j[None, :], mask=inside, other=-float("inf"))
     tile.store(out + j, tile.argmax(value, axis=0).to(tile.int32), mask=j < columns)
 
 
 def argmax() -> None:
-    for n in (30, 28):
-        argmax_kernel[1,](_normal(60, n), np.full(n, 77, np.int32), 60, n, M=64, N=32)
+    for m, n in ((60, 30), (60, 28), (20, 4), (5, 10)):
+        x = padded(_normal(m, n), 40)
+        argmax_kernel[1,](x, _out(n, dtype=np.int32), m, n, 40, M=64, N=32)
 
 
 @tile.jit
@@ -102,16 +129,16 @@ def histogram_kernel(x, bins, n, BLOCK: tile.constexpr):
 
 
 def histogram() -> None:
-    for n in (702, 700):
+    for n in (702, 700, *(512 + size for size in _CHUNKS if size < 512), 20):
         x = np.random.default_rng(0).integers(0, 10, n).astype(np.int32)
         histogram_kernel[2,](x, np.zeros(10, np.int32), n, BLOCK=512)
 
 
 @tile.jit
-def transpose_kernel(x, out, m, n, stride, M: tile.constexpr, N: tile.constexpr):
+def transpose_kernel(x, out, m, n, x_stride, stride, M: tile.constexpr, N: tile.constexpr):
     i, j = tile.arange(0, M), tile.arange(0, N)
     value = tile.load(
-        x + i[:, None] * n + j[None, :], mask=(i[:, None] < m) & (j[None, :] < n), other=0
+        x + i[:, None] * x_stride + j[None, :], mask=(i[:, None] < m) & (j[None, :] < n), other=0
     )
     tile.store(
         out + j[:, None] * stride + i[None, :],
@@ -121,10 +148,9 @@ def transpose_kernel(x, out, m, n, stride, M: tile.constexpr, N: tile.constexpr)
 
 
 def transpose() -> None:
-    for m, n in ((62, 50), (60, 44)):
-        # Rows end before the next ones begin: what a mask should keep out shows between them.
-        out = np.full((n, m + 4), 77, np.float32)
-        transpose_kernel[1,](_normal(m, n) + 1, out, m, n, m + 4, M=64, N=64)
+    for m, n in ((62, 50), (60, 44), (20, 28), (36, 4)):
+        x, out = padded(_normal(m, n) + 1, 72), _out(n, m + 4)
+        transpose_kernel[1,](x, out, m, n, 72, m + 4, M=64, N=64)
 
 
 @tile.jit
@@ -139,7 +165,7 @@ def chained() -> None:
     import ml_dtypes
 
     a, b, c = (_normal(64, 64, dtype=ml_dtypes.bfloat16) for _ in range(3))
-    chained_kernel[1,](a, b, c + c.T, np.full((64, 64), 77, np.float32), N=64)
+    chained_kernel[1,](a, b, c + c.T, _out(64, 64), N=64)
 
 
 GOOD: dict[str, Callable[[], None]] = {

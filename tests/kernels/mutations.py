@@ -1,98 +1,70 @@
-"""Take an instruction away from a kernel's text and see whether the emulator notices.
+"""Take something away from a kernel's text and see whether the emulator notices.
 
 `record` runs a kernel that is right and hands over each of its launches, with the memory before and
 after it. `Recorded.judge` runs another text over the same memory and says what gives it away: a
-finding, a wrong result, or nothing. `mutants` makes the texts, each without one instruction of a kind
-or one predicate.
+finding, a wrong result, or nothing. `mutants` makes the texts.
 
-A deletion that nothing gives away does not matter where a rule says so, and `Recorded.verdict` tries
-them in turn:
+Sizes are ragged, what lies between the rows of arrays was never written (`good_kernels.padded`),
+and arrays end in bytes that are nobody's, so that a lane that a mask should keep out shows.
 
-- the launch does not execute the instruction;
-- predicate (PTX): it is true wherever it is evaluated, which a trap under the opposite shows;
-- predicate (AMD), an instruction that sets exec: it never changes it;
-- predicate: without it every store and atomic is to the same bytes all the same. Masks are nested
-  (what it restores is masked off again), lanes are replicas (all of which write the same to one
-  place), or what a lane reads that should not, inside the array, nobody stores;
-- wait (AMD): no load that it waits for is still under way, because an earlier wait covers it; or
-  without it a later one covers the loads, for taking both away is noticed;
-- barrier: without it, still no two warps touch one byte between two barriers, one of them writing;
-- fence of global memory: programs of these kernels pass each other nothing but atomics' results;
-- fence for NVIDIA's asynchronous proxy: without a branch, no plain write to shared memory comes
+A mutant that nothing gives away does not matter where a rule says so; `Recorded.verdict` tries them
+in turn and tells which it was. None asks the emulator's own checks. In this launch
+
+- the instruction is not executed;
+- the guard is true wherever it is evaluated, which a trap under the opposite shows (PTX), or the
+  instruction leaves exec or its register as it was (AMD);
+- *any predicate*: every store and atomic is to the same bytes all the same, nothing is read that
+  was not read before, and (as always) the results are the same. So a mask is nested in another,
+  lanes are replicas that do one thing several times, or the branch leads around nothing;
+- *a wait of AMD's*: nothing that it waits for is under way, because an earlier wait covers it; or a
+  later one covers it in time, for taking both away is noticed; or what it waits for are stores to
+  global memory of which no other warp touches a byte;
+- *a barrier*: no two warps touch one byte between two of the barriers left, one of them writing;
+- *a fence of global memory*: no warp touches a byte of it that another warp writes, but by atomics;
+- *a fence for NVIDIA's asynchronous proxy*: without a branch, no plain write to shared memory comes
   between the one before and it, or nothing that the proxy does between it and the next one.
 """
 
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 import tiledsl as tile
+from tests.kernels.good_kernels import PADDING
+from tests.kernels.mutants import (
+    EXEC_FORM,
+    WAIT_FORM,
+    Mutant,
+    instruction_lines,
+    mutants,
+    replaced,
+)
+from tests.kernels.traces import Trace
 from tiledsl.dialects.diagnostics import CompilerBug, KernelError
 from tiledsl.targets.driver import Grid
-from tiledsl.targets.gpu.emulator import engine
+from tiledsl.targets.gpu.emulator import engine, settings
 from tiledsl.targets.gpu.emulator import grid as grids
-from tiledsl.targets.gpu.emulator.barriers import Barriers
 from tiledsl.targets.gpu.emulator.cohort import Mode
 from tiledsl.targets.gpu.emulator.counters import Counters
 from tiledsl.targets.gpu.emulator.driver import EmulatedKernel, EmulatorDriver
 from tiledsl.targets.gpu.emulator.findings import Finding, Findings
 from tiledsl.targets.gpu.emulator.launch import Launch, Program
 from tiledsl.targets.gpu.emulator.memory import GlobalMemory
-from tiledsl.targets.gpu.emulator.shared_memory import SharedMemory
 from tiledsl.targets.nvptx import ptxas
 
+# --- fences that order nothing -------------------------------------------------------------------
 
-@dataclass(frozen=True)
-class Mutant:
-    """A kernel's text with one thing taken away.
-
-    Attributes:
-        kind: What was: "barrier", "wait", "fence", "matrix", "predicate" or "shuffle".
-        line: The line, from 0, of the text.
-        was: That line.
-        text: All of the new text.
-        probe: The old text, but it traps where the predicate taken away is false; or None.
-    """
-
-    kind: str
-    line: int
-    was: str
-    text: str
-    probe: str | None = None
-
-
-# --- texts ---------------------------------------------------------------------------------------
-
-_PTX = {
-    "barrier": r"\s+bar(rier)?\.(sync|cta|warp)\S*\s",
-    "wait": r"\s+(cp\.async\.(wait|commit)\S*|mbarrier\.(try|test)_wait\S*|wgmma\.(wait|commit)\S*)",
-    "fence": r"\s+(fence|membar|wgmma\.fence)\b",
-    "matrix": r"\s+(mma\.sync|wgmma\.mma_async)\.",
-    "shuffle": r"\s+shfl\.sync\.",
-    "predicate": r"\s+(?P<guard>@!?%p\d+)\s+(?!bra)",
-}
-_AMD = {
-    "barrier": r"\s+s_barrier",
-    "wait": r"\s+s_wait(cnt|_\w*cnt)\b",
-    "fence": r"\s+(buffer_wbl2|buffer_inv|buffer_gl\d_inv|global_wb|global_inv)\b",
-    "matrix": r"\s+v_(mfma|wmma)_",
-    "shuffle": r"\s+(ds_(b?permute|swizzle)|v_permlane|v_\w+_dpp)",
-    "predicate": r"\s+(s_and_saveexec_b\d+|s_or_b\d+ exec(_lo)?, exec(_lo)?,)",
-}
-
-
-_BETWEEN_PROGRAMS = re.compile(
+_ORDERS_GLOBAL = re.compile(
     r"membar|fence\.(acq_rel|sc|acquire|release)|buffer_(wbl2|inv|gl)|global_(wb|inv)"
 )
-
-
 _PROXY = "fence.proxy.async"
 
 
@@ -115,57 +87,17 @@ def _comes(lines: Iterator[str], form: str) -> bool:
     return False
 
 
-def mutants(text: str) -> Iterator[Mutant]:
-    """Make every mutant of a PTX or AMDGPU text."""
-    ptx = ".entry" in text
-    kinds = {kind: re.compile(form) for kind, form in (_PTX if ptx else _AMD).items()}
-    lines = text.splitlines()
-    for number, line in enumerate(lines):
-        for kind, form in kinds.items():
-            match = form.match(line)
-            if match is None:
-                continue
-            last = number
-            while ptx and ";" not in lines[last]:
-                last += 1
-            gone = dict.fromkeys(range(number, last + 1), "")
-            probe = None
-            if kind == "predicate" and ptx:
-                gone = {number: line.replace(match["guard"], "", 1)}
-                probe = _replaced(lines, {number: _trap_where_false(match["guard"]) + line})
-            yield Mutant(kind, number, line.strip(), _replaced(lines, gone), probe)
-
-
-def _trap_where_false(guard: str) -> str:
-    other = guard.replace("@!", "@") if "!" in guard else guard.replace("@", "@!")
-    return f"{other} trap;\n"
-
-
-def _replaced(lines: Sequence[str], replaced: dict[int, str]) -> str:
-    return "\n".join(replaced.get(number, line) for number, line in enumerate(lines)) + "\n"
-
-
-_INSTRUCTION = re.compile(r"\s+(?:@!?%p\d+\s+)?(?P<mnemonic>[a-z]\w*)")
-
-
-def instruction_lines(text: str) -> list[int]:
-    """Return the line of each instruction; they are numbered in the order of the text."""
-    lines = text.splitlines()
-    ptx = ".entry" in text
-    first = next(i for i, one in enumerate(lines) if one == "{" or re.match(r"[A-Za-z_]\w*:", one))
-    numbers: list[int] = []
-    inside = False
-    for number, line in enumerate(lines[first:], first):
-        if re.match(r"\.Lfunc_end|}", line):
-            break
-        starts = not inside and _INSTRUCTION.match(line) is not None
-        if starts:
-            numbers.append(number)
-        inside = ptx and (inside or starts) and ";" not in line
-    return numbers
-
-
 # --- launches ------------------------------------------------------------------------------------
+
+CAUGHT, SURVIVED, NO_EFFECT, NOT_EXECUTED = "caught", "survived", "no effect", "not executed"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a launch makes of a mutant: one of the four outcomes above, and why."""
+
+    outcome: str
+    why: str = ""
 
 
 @dataclass(frozen=True)
@@ -174,23 +106,38 @@ class Effects:
 
     Attributes:
         executed: Lines that are executed.
-        idle: Lines of AMD's waits and writes to exec that never change anything.
+        idle: Lines of AMD's waits, choices and writes to exec that never change anything.
+        stores: Lines of AMD's waits that complete nothing but stores to global memory.
+        turns: Basic blocks that are executed, at most.
     """
 
     executed: set[int]
-    idle: set[int]
+    idle: set[int] = field(default_factory=set[int])
+    stores: set[int] = field(default_factory=set[int])
+    turns: int = 0
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Recorded:
-    """A launch of a kernel that is right; it can be used only while `record` calls back."""
+    """A launch of a kernel that is right; it can be used only while `record` calls back.
+
+    Attributes:
+        driver: The emulator.
+        entry: The kernel's name.
+        text: Its text.
+        launch: How it is launched.
+        arrays: Its arrays as they were before.
+        after: What they hold after it.
+        programs: Texts that were decoded, for this launch or others.
+    """
 
     driver: EmulatorDriver
     entry: str
     text: str
     launch: Launch
-    before: Sequence[tuple[int, bytes, bytes | None]]
-    after: Sequence[tuple[int, bytes, bytes | None]]
+    arrays: Sequence[Contents]
+    after: Sequence[NDArray[np.uint8]]
+    programs: dict[str, Program]
 
     def judge(self, text: str) -> str:
         """Run another text over the memory as it was; returns what gives it away, "" if nothing."""
@@ -200,9 +147,15 @@ class Recorded:
             findings.raise_or_warn(self.entry, warn=False)
         except (KernelError, CompilerBug) as error:
             return error.message
-        known = {low for low, _, _ in self.before}
-        found = [one for one in self.driver.memory.snapshot() if one[0] in known]
-        return "" if found == self.after else "wrong result"
+        found = [self.driver.memory.bytes_at(one.low, one.size) for one in self.arrays]
+        same = all(map(np.array_equal, found, self.after))
+        return "" if same else "wrong result"
+
+    def judge_and_trace(self, text: str) -> tuple[str, Trace]:
+        """Judge another text, and return all its accesses to memory."""
+        with pytest.MonkeyPatch.context() as patch:
+            trace = Trace(patch, [(one.low, one.low + one.size) for one in self.arrays])
+            return self.judge(text), trace
 
     def findings(self, text: str) -> Sequence[Finding]:
         """Run another text over the memory as it was; returns what it does wrong."""
@@ -212,10 +165,10 @@ class Recorded:
 
     def effects(self) -> Effects:
         """Run the kernel as it is and look at its instructions."""
-        program = self._load(self.text)
+        program = self.driver.load(self.text.encode(), self.entry, self.launch.shared_bytes).program
         lines = instruction_lines(self.text)
         assert len(lines) == len(program.instructions), "a line was not understood"
-        idle = _watched(program)
+        watch = Watch(program)
         counters = self._run(program, Findings())
         assert counters is not None
         executed = {
@@ -223,51 +176,102 @@ class Recorded:
             for block in counters.blocks
             for instruction in program.blocks[block].instructions
         }
-        return Effects(executed, {lines[index] for index in idle})
+        idle = {lines[index] for index in watch.idle}
+        stores = {lines[index] for index in watch.stores}
+        return Effects(executed, idle, stores, sum(counters.blocks.values()))
 
-    def verdict(self, mutant: Mutant, effects: Effects) -> str:
+    def verdict(self, mutant: Mutant, effects: Effects) -> Verdict:
         """Say what this launch makes of a mutant."""
         if mutant.line not in effects.executed:
-            return NOT_EXECUTED
-        if self.judge(mutant.text):
-            return CAUGHT
-        if (
-            _BETWEEN_PROGRAMS.match(mutant.was) is not None
-            or (mutant.was.startswith(_PROXY) and _orders_nothing(self.text, mutant.line))
-            or mutant.line in effects.idle
-            or (mutant.probe is not None and not self.judge(mutant.probe))
-            or (mutant.kind == "barrier" and not self._trace(mutant.text).conflicts())
-            or (
-                mutant.kind == "predicate"
-                and self._trace(mutant.text).written == self._trace(self.text).written
-            )
-        ):
-            return NO_EFFECT
-        return SURVIVED
+            return Verdict(NOT_EXECUTED)
+        if mutant.kind == "wait" and mutant.line in effects.idle:
+            return Verdict(NO_EFFECT, "changes nothing")
+        with pytest.MonkeyPatch.context() as patch:
+            if effects.turns:
+                patch.setattr(engine, "LIMIT", _LONGER * effects.turns + 1000)
+            told, trace = self.judge_and_trace(mutant.text)
+            if told:
+                return Verdict(CAUGHT, told)
+            why = self._harmless(mutant, effects, trace)
+        return Verdict(NO_EFFECT, why) if why else Verdict(SURVIVED)
 
-    def _load(self, text: str) -> Program:
-        shared_bytes = self.launch.shared_bytes
-        return self.driver.load(text.encode(), self.entry, shared_bytes).program
-
-    def _run(self, program: Program, findings: Findings) -> Counters | None:
-        self.driver.memory.restore(self.before)
-        return grids.run(program, self.launch, findings)
+    def _harmless(self, mutant: Mutant, effects: Effects, trace: Trace) -> str:
+        """Say by which rule a mutant that was not noticed does not matter; "" by none."""
+        if mutant.line in effects.idle:
+            return "changes nothing"
+        if mutant.probe is not None and not self.judge(mutant.probe):
+            return "guard always true"
+        if mutant.kind == "predicate":
+            mine = trace.written == self.original.written
+            return "same accesses" if mine and trace.reads_no_more_than(self.original) else ""
+        if mutant.kind == "barrier":
+            return "" if trace.conflicts() else "no conflict left"
+        if mutant.was.startswith(_PROXY):
+            return "orders nothing" if _orders_nothing(self.text, mutant.line) else ""
+        if _ORDERS_GLOBAL.match(mutant.was) or mutant.line in effects.stores:
+            return "" if self.original.passes() else "nothing passes between warps"
+        return ""
 
     def covered(self, mutant: Mutant, others: Sequence[Mutant]) -> bool:
         """Say whether what a wait covers is covered by one of the others, too."""
         lines = self.text.splitlines()
         return any(
-            self.judge(_replaced(lines, dict.fromkeys((mutant.line, other.line), "")))
+            self.judge(replaced(lines, dict.fromkeys((mutant.line, other.line), "")))
             for other in others
             if other.line != mutant.line
         )
 
-    def _trace(self, text: str) -> Trace:
-        """Run a text and return all its accesses to memory."""
-        with pytest.MonkeyPatch.context() as patch:
-            trace = Trace(patch, [(low, low + len(content)) for low, content, _ in self.before])
-            self._run(self._load(text), Findings())
-        return trace
+    @cached_property
+    def original(self) -> Trace:
+        """The kernel's own accesses."""
+        return self.judge_and_trace(self.text)[1]
+
+    def _load(self, text: str) -> Program:
+        if text not in self.programs:
+            loaded = self.driver.load(text.encode(), self.entry, self.launch.shared_bytes)
+            self.programs[text] = loaded.program
+        return self.programs[text]
+
+    def _run(self, program: Program, findings: Findings) -> Counters | None:
+        for one in self.arrays:
+            one.restore(self.driver.memory)
+        return grids.run(program, self.launch, findings)
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What an array held, and which of its bytes had been written (None: all)."""
+
+    low: int
+    data: NDArray[np.uint8]
+    written: NDArray[np.bool_] | None
+
+    @staticmethod
+    def of(memory: GlobalMemory, low: int, high: int) -> Contents:
+        """Return a copy of an array, which is an allocation of its own or lies in one."""
+        owner = memory.find(low)
+        assert owner is not None
+        flags = None if owner.written is None else owner.written[low - owner.low : high - owner.low]
+        data = memory.bytes_at(low, high - low).copy()
+        return Contents(low, data, None if flags is None else flags.copy())
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return len(self.data)
+
+    def restore(self, memory: GlobalMemory) -> None:
+        """Put it back."""
+        memory.bytes_at(self.low, self.size)[:] = self.data
+        owner = memory.find(self.low)
+        assert owner is not None
+        if self.written is not None and owner.written is not None:
+            start = self.low - owner.low
+            owner.written[start : start + self.size] = self.written
+
+
+_LONGER = 10
+"""How many times as many basic blocks as before a mutant may execute: its loop may have no end."""
 
 
 def record(
@@ -275,186 +279,154 @@ def record(
 ) -> None:
     """Run a kernel on an emulated chip and `use` each launch while its memory is there."""
     launch_once = EmulatedKernel.launch
+    programs: dict[str, Program] = {}
 
     def launch(
         self: EmulatedKernel, grid: Grid, threads: int, arguments: bytes, stream: int = 0
     ) -> None:
         memory = self.driver.memory
-        before = memory.snapshot()
+        _mark_padding(memory)
+        names = [one for one in settings.current().names if one.low < one.high]
+        arrays = [Contents.of(memory, one.low, one.high) for one in names]
         launch_once(self, grid, threads, arguments, stream)
         again = Launch(grid, threads, arguments, self.shared_bytes, memory, mode, counting=True)
-        after = memory.snapshot()
-        use(Recorded(self.driver, self.entry, self.text, again, before, after))
+        after = [memory.bytes_at(one.low, one.size).copy() for one in arrays]
+        use(Recorded(self.driver, self.entry, self.text, again, arrays, after, programs))
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(EmulatedKernel, "launch", launch)
         patch.setattr(ptxas, "find_ptxas", lambda: None)
-        patch.setattr(engine, "LIMIT", 100_000)  # without a mask, a loop may have no end
         with tile.device(f"emulate:{chip}", mode=mode.value):
             run()
+
+
+def _mark_padding(memory: GlobalMemory) -> None:
+    """Let what `padded` put between rows count as never written."""
+    for named in settings.current().names:
+        words = memory.bytes_at(named.low, named.high - named.low).view(f"u{named.item_bytes}")
+        padding = int.from_bytes(PADDING * (named.item_bytes // len(PADDING)), "little")
+        for place in np.flatnonzero(words == padding) if padding else ():
+            memory.mark_unwritten(named.low + int(place) * named.item_bytes, named.item_bytes)
 
 
 # --- looking at instructions ---------------------------------------------------------------------
 
 
-def _watched(program: Program) -> set[int]:
-    """Watch a program of AMD's; returns those waits and writes to exec that change nothing so far."""
-    idle: set[int] = set()
-    for block in program.blocks:
-        guarded: list[Any] = getattr(block, "guarded", [])
-        for position, (step, registers, instruction) in enumerate(guarded):
-            look = _looks_at(instruction.text)
-            if look is not None:
-                idle.add(instruction.index)
-                watched = _watching(step, look, instruction.index, idle)
-                guarded[position] = watched, registers, instruction
-    return idle
+class Watch:
+    """Watch a program of AMD's run: what its waits, choices and writes to exec change.
 
-
-def _looks_at(text: str) -> Callable[[Any], object] | None:
-    """Return what sees the effect of an instruction on a machine."""
-    if re.match(_AMD["wait"].removeprefix(r"\s+"), text):
-        return lambda machine: sum(
-            int(one.waiting.sum()) for one in machine.memory.waits._operations if one.registers
-        )
-    if re.match(_AMD["predicate"].removeprefix(r"\s+"), text):
-        return lambda machine: machine._exec.tobytes()
-    return None
-
-
-def _watching(step: Any, look: Callable[[Any], object], index: int, idle: set[int]) -> Any:
-    def watched(machine: Any) -> None:
-        before = look(machine)
-        step(machine)
-        if look(machine) != before:
-            idle.discard(index)
-
-    return watched
-
-
-class Trace:
-    """Every access to memory of a run: whose, between which barriers, which bytes, whether it writes.
-
-    It knows nothing of clocks: between two barriers that all warps of a block pass, any two accesses
-    of different warps count as unordered. Barriers that only some warps pass are not used here.
+    Attributes:
+        idle: Instructions that have changed nothing so far.
+        stores: Waits that have completed nothing but stores to global memory so far.
     """
 
-    def __init__(self, patch: pytest.MonkeyPatch, arrays: Sequence[tuple[int, int]]) -> None:
-        """Begin to watch; of global memory, only the bytes of some arrays are of interest."""
-        self._arrays = arrays
-        self._barriers: list[Barriers] = []
-        self._rows: list[tuple[Any, Any, bool]] = []
-        self.written: Counter[tuple[str, bytes]] = Counter()
-        """By store and atomic, which addresses it is to, each once but for atomics."""
-        begin = Barriers.__init__
+    def __init__(self, program: Program) -> None:
+        """Put a watch on each of a decoded program's steps that may be idle."""
+        self.idle: set[int] = set()
+        self.stores: set[int] = set()
+        for block in program.blocks:
+            guarded: list[Any] = getattr(block, "guarded", [])
+            for position, (step, registers, instruction) in enumerate(guarded):
+                watched = self._watching(step, instruction)
+                if watched is not None:
+                    self.idle.add(instruction.index)
+                    guarded[position] = watched, registers, instruction
 
-        def made(barriers: Barriers, *arguments: Any, **options: Any) -> None:
-            begin(barriers, *arguments, **options)
-            self._barriers.append(barriers)
+    def _watching(self, step: Any, instruction: Any) -> Any:
+        index = instruction.index
+        if re.match(WAIT_FORM, instruction.text):
+            self.stores.add(index)
+            return self._wait(step, index)
+        if re.match(EXEC_FORM, instruction.text):
+            return self._changing(step, index, lambda machine: machine._exec.tobytes())
+        choice = re.match(r"v_cndmask_b32\w* v(\d+),", instruction.text)
+        if choice is not None:
+            register = int(choice[1])
+            return self._changing(step, index, lambda machine: machine.vgpr[register].tobytes())
+        return None
 
-        patch.setattr(Barriers, "__init__", made)
-        for owner in (SharedMemory, GlobalMemory):
-            self._spy(patch, owner, "load", writes=False)
-            self._spy(patch, owner, "store", writes=True)
-            self._spy(patch, owner, "update", writes=None)
-        self._spy(patch, SharedMemory, "begin_copy", writes=True)
-        self._spy(patch, SharedMemory, "begin_read", writes=False)
+    def _changing(self, step: Any, index: int, look: Callable[[Any], bytes]) -> Any:
+        def watched(machine: Any) -> None:
+            before = look(machine)
+            step(machine)
+            if look(machine) != before:
+                self.idle.discard(index)
 
-    def _spy(
-        self, patch: pytest.MonkeyPatch, owner: Any, name: str, *, writes: bool | None
-    ) -> None:
-        """Watch a method; `writes` is None for atomics, which conflict with nothing."""
-        original = getattr(owner, name)
+        return watched
 
-        def spied(memory: Any, access: Any, address: Any, *rest: Any, **options: Any) -> Any:
-            if owner is SharedMemory:
-                look(access, address, rest, options)
-            else:  # of constants, which are elsewhere for each text, only that they are read
-                look(access, np.where(self._is_of_interest(address), address, 0), rest, options)
-            return original(memory, access, address, *rest, **options)
+    def _wait(self, step: Any, index: int) -> Any:
+        def under_way(machine: Any, stores: bool) -> int:
+            operations = machine.memory.waits._operations
+            kinds = ((not one.registers and one.time is None, one) for one in operations)
+            return sum(int(one.waiting.sum()) for is_store, one in kinds if is_store == stores)
 
-        def look(access: Any, address: Any, rest: Any, options: Any) -> None:
-            if writes is not False:
-                rows = np.sort(address) if writes is None else np.unique(address)
-                text = re.sub(r"^@!?%p\d+\s+", "", access.instruction.text)
-                self.written[text, rows.tobytes()] += 1
-            if writes is not None:
-                width = self._width(name, rest, options)
-                self._note(access, address, width, writes, owner is SharedMemory)
+        def watched(machine: Any) -> None:
+            before = [under_way(machine, stores) for stores in (False, True)]
+            step(machine)
+            after = [under_way(machine, stores) for stores in (False, True)]
+            if after != before:
+                self.idle.discard(index)
+            if after[0] != before[0]:
+                self.stores.discard(index)
 
-        patch.setattr(owner, name, spied)
-
-    def _is_of_interest(self, address: Any) -> Any:
-        inside = np.zeros(len(address), np.bool_)
-        for low, high in self._arrays:
-            inside |= (address >= low) & (address < high)
-        return inside
-
-    @staticmethod
-    def _width(name: str, rest: tuple[Any, ...], options: dict[str, Any]) -> int:
-        if name.startswith("begin"):
-            return int(rest[0])
-        rest = rest[1:] if name == "store" else rest
-        return int(rest[0]) * int(rest[1] if len(rest) > 1 else options.get("count", 1))
-
-    def _note(self, access: Any, address: Any, width: int, writes: bool, shared: bool) -> None:
-        if not len(address):
-            return
-        cohort = access.cohort
-        block = cohort.block_of[access.lanes]
-        phase = self._barriers[-1].phase.sum(1)[block]
-        byte = address.astype(np.int64)[:, None] + np.arange(width)
-        if not shared:
-            byte += 1 << 48
-        owner = np.stack((block, phase, cohort.warp_of[access.lanes]), axis=1)
-        keys = np.concatenate((owner.repeat(width, axis=0), byte.reshape(-1, 1)), axis=1)
-        self._rows.append((len(self._barriers), np.unique(keys, axis=0), writes))
-
-    def conflicts(self) -> bool:
-        """Say whether any two accesses are unordered and conflict."""
-        if not self._rows:
-            return False
-        rows = np.concatenate(
-            [
-                np.insert(np.insert(keys, 0, cohort, 1), 5, writes, 1)
-                for cohort, keys, writes in self._rows
-            ]
-        )  # columns: cohort, block, phase, warp, byte, writes
-        place, number = np.unique(rows[:, [0, 1, 2, 4]], axis=0, return_inverse=True)
-        number = number.ravel()
-        low = np.full(len(place), 1 << 30)
-        high = np.full(len(place), -1)
-        np.minimum.at(low, number, rows[:, 3])
-        np.maximum.at(high, number, rows[:, 3])
-        written = np.zeros(len(place), np.bool_)
-        written[number[rows[:, 5] > 0]] = True
-        return bool((written & (low != high)).any())
+        return watched
 
 
 # --- verdicts ------------------------------------------------------------------------------------
 
-
-def verdicts(recorded: Recorded, chosen: Callable[[Mutant], bool]) -> dict[Mutant, str]:
-    """Say what one launch makes of the chosen mutants of its kernel."""
-    effects = recorded.effects()
-    found = {
-        mutant: recorded.verdict(mutant, effects)
-        for mutant in mutants(recorded.text)
-        if chosen(mutant)
-    }
-    unnoticed = [
-        one for one, said in found.items() if one.kind == "wait" and said in (SURVIVED, NO_EFFECT)
-    ]
-    for mutant in unnoticed:
-        if found[mutant] == SURVIVED and recorded.covered(mutant, unnoticed):
-            found[mutant] = NO_EFFECT
-    return found
-
-
-CAUGHT, SURVIVED, NO_EFFECT, NOT_EXECUTED = "caught", "survived", "no effect", "not executed"
 _STRONGEST_FIRST = (CAUGHT, SURVIVED, NO_EFFECT, NOT_EXECUTED)
 
 
-def strongest(verdicts: Sequence[str]) -> str:
-    """Return what several launches make of a mutant together."""
-    return min(verdicts, key=_STRONGEST_FIRST.index)
+class Verdicts:
+    """What the launches of one kernel make of its mutants together.
+
+    Attributes:
+        found: The strongest verdict of each, by the text that it was made from, line and kind.
+        names: What it was.
+    """
+
+    def __init__(self, chosen: Callable[[Mutant], bool]) -> None:
+        """Begin; `chosen` says of each mutant of a text, in order, whether it is tried."""
+        self._chosen = chosen
+        self._mutants: dict[str, list[Mutant]] = {}
+        self.found: dict[tuple[str, int, str, str], Verdict] = {}
+
+    def add(self, recorded: Recorded) -> None:
+        """Try on one more launch what was not caught by those before."""
+        text = recorded.text
+        if text not in self._mutants:
+            self._mutants[text] = [one for one in mutants(text) if self._chosen(one)]
+        keys = {one: (text, one.line, one.kind, one.was) for one in self._mutants[text]}
+        left = [one for one in keys if self.outcome(keys[one]) != CAUGHT]
+        if not left:
+            return
+        effects = recorded.effects()
+        said = {mutant: recorded.verdict(mutant, effects) for mutant in left}
+        waits = [one for one in left if one.kind == "wait" and said[one].outcome != CAUGHT]
+        for mutant in waits:
+            near = [one for one in waits if abs(one.line - mutant.line) < _NEAR]
+            if said[mutant].outcome == SURVIVED and recorded.covered(mutant, near):
+                said[mutant] = Verdict(NO_EFFECT, "covered by another wait")
+        for mutant, verdict in said.items():
+            if verdict.outcome == CAUGHT:
+                recorded.programs.pop(mutant.text, None)
+            known = self.found.get(keys[mutant], Verdict(NOT_EXECUTED))
+            self.found[keys[mutant]] = min(
+                known, verdict, key=lambda one: _STRONGEST_FIRST.index(one.outcome)
+            )
+
+    def outcome(self, key: tuple[str, int, str, str]) -> str:
+        """Return the strongest outcome so far."""
+        return self.found.get(key, Verdict(NOT_EXECUTED)).outcome
+
+    def survivors(self) -> list[str]:
+        """Return what was taken away and not noticed, though no rule says that it may be."""
+        return [
+            f"{kind}, line {line}: {was}"
+            for (_, line, kind, was), verdict in self.found.items()
+            if verdict.outcome == SURVIVED
+        ]
+
+
+_NEAR = 150
+"""Lines within which another wait may cover what a wait covers."""
