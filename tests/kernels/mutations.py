@@ -296,6 +296,7 @@ def record(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(EmulatedKernel, "launch", launch)
         patch.setattr(ptxas, "find_ptxas", lambda: None)
+        patch.setattr(engine, "LIMIT", 100_000)  # what is taken away may have ended a loop
         with tile.device(f"emulate:{chip}", mode=mode.value):
             run()
 

@@ -211,7 +211,8 @@ needs_lld = pytest.mark.skipif(linker() is None, reason="no ld.lld of LLVM 19 or
 @cache
 def compiled_argmax(chip: str) -> bytes:
     """Return the relocatable object of a whole kernel, with its tables of lines."""
-    signature = {"x": "*fp32:16", "out": "*i32:16", "rows": "i32", "columns": "i32"}
+    signature = {"x": "*fp32:16", "out": "*i32:16", "rows": "i32"}
+    signature |= {"columns": "i32", "stride": "i32"}
     made = tile.compile(argmax_kernel, signature, {"M": 64, "N": 32}, target=chip)
     found = emit(str(made.asm["llvm"]), CHIP_TABLE[chip]).object
     assert found is not None
