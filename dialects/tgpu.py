@@ -38,6 +38,8 @@ from tiledsl.dialects.types import element_of, held_by, layout_name, shape_of
 Shared = dialect_type("tgpu.shared", "a shared buffer")
 TensorMap = dialect_type("tgpu.tensor_map", "a description of a tensor that the launcher makes")
 ARRIVALS = ("thread", "warps")
+PRODUCERS = "tgpu.producer_warps"
+"""A kernel's attribute: how many warps copy boxes for those that hold tiles."""
 
 
 class LayoutOp(Op, name="tgpu.layout"):
@@ -142,7 +144,7 @@ class MbarrierInitOp(Op, name="tgpu.mbarrier_init"):
     """Make barriers in shared memory, one a slot, each in phase 0."""
 
     barriers = Operand(Shared, "S slots of one i64.")
-    arrivals = Attr(str, "Who ends a phase: one thread, or each warp.", "thread", ARRIVALS)
+    arrivals = Attr(str, "Who ends a phase: a thread, or each warp with tiles.", "thread", ARRIVALS)
 
 
 class MbarrierExpectOp(Op, name="tgpu.mbarrier_expect"):
@@ -188,6 +190,16 @@ class MbarrierEndOp(Op, name="tgpu.mbarrier_end"):
     barriers = Operand(Shared, "S slots of one i64.")
 
 
+class ProducerOp(Op, name="tgpu.producer", pure=True):
+    """Whether this thread belongs to the warps that copy boxes for the others.
+
+    Only kernels whose function has `tgpu.producer_warps` have such warps, behind the `num_warps`
+    that hold tiles. An `scf.if` of this alone says what either do; in it warps of one kind meet.
+    """
+
+    output = Result(I1, "Whether it does.")
+
+
 class ProxyFenceOp(Op, name="tgpu.proxy_fence"):
     """What this thread did to shared memory comes before what units do to it by themselves.
 
@@ -231,7 +243,8 @@ class BoxCopyOp(Op, name="tgpu.box_copy"):
 class BarrierOp(Op, name="tgpu.barrier"):
     """All threads of the program arrive before any goes on; earlier memory accesses are visible.
 
-    `memory` says which: "shared", or "all" (global too).
+    Within the branch of warps that hold tiles (`tgpu.producer`) it is those threads. `memory` says
+    which accesses: "shared", or "all" (global too).
     """
 
     memory = Attr(str, "What becomes visible.", "shared", ("shared", "all"))
@@ -378,6 +391,7 @@ OPS: tuple[type[Op], ...] = (
     MbarrierWaitOp,
     MbarrierEndOp,
     BoxCopyOp,
+    ProducerOp,
     ProxyFenceOp,
     BarrierOp,
     MmaOp,

@@ -34,6 +34,7 @@ from dataclasses import dataclass, replace
 from mlir import ir
 
 from tiledsl.dialects import tgpu, tile
+from tiledsl.dialects.contracts import operations
 from tiledsl.dialects.layouts import Layouts
 from tiledsl.transforms.axis_facts import AxisFacts
 from tiledsl.transforms.box_ring import Ring, number
@@ -45,7 +46,6 @@ from tiledsl.transforms.memory_accesses import Accesses
 from tiledsl.transforms.pipelined_loop import STAGES, clone_op
 from tiledsl.transforms.prefetch import Ahead, Way
 from tiledsl.transforms.product_overlap import find_chain, let_fly
-from tiledsl.transforms.rewrite import terminator
 from tiledsl.transforms.scf_ops import for_each, if_else, while_
 
 SCHEDULE = "tgpu.schedule"
@@ -80,12 +80,26 @@ class Nest:
 
     def fitting(self, ahead: int, shared_bytes: int) -> int:
         """Return how far loads can run ahead: the ring is there during the epilogue, too."""
-        slot = sum(map(box_bytes, self.loads))
-        inner = self.inner.op
-        besides = [op for op in self.outer.block.operations if op.operation != inner]
-        exchanged = [op.tile for op in besides if isinstance(op, tgpu.ConvertLayoutOp)]
-        rest = max([_EPILOGUE_BYTES, *(tile_bytes(value.type) for value in exchanged)])
-        return min(ahead, (shared_bytes - rest) // slot - 1)
+        return fitting(ahead, shared_bytes, self.loads, self.outer.op)
+
+
+def fitting(
+    ahead: int,
+    shared_bytes: int,
+    loads: Sequence[tile.DescriptorLoadOp],
+    loop: ir.Operation,
+) -> int:
+    """Return how far loads can run ahead whose slots live through a loop.
+
+    Args:
+        ahead: How far they should.
+        shared_bytes: How much shared memory there is.
+        loads: The loads.
+        loop: The loop, around that of the loads; what else it does needs shared memory as well.
+    """
+    exchanged = [op.tile for op in operations(loop) if isinstance(op, tgpu.ConvertLayoutOp)]
+    rest = max([_EPILOGUE_BYTES, *(tile_bytes(value.type) for value in exchanged)])
+    return min(ahead, (shared_bytes - rest) // sum(map(box_bytes, loads)) - 1)
 
 
 def find_nest(
@@ -112,12 +126,12 @@ def find_nest(
     loads = [op for op in ahead if isinstance(op, tile.LoadOp | tile.DescriptorLoadOp)]
     if not may_run_ahead(outer.op, loads, accesses, facts):
         return None
-    wanted = [*_read_ahead(inner, what), *(inner.operands[3 + n] for n in what.plan.slice.carried)]
-    around = slice_loop(outer, wanted, accesses, facts)
+    loop = GrowingLoop(inner)
+    around = slice_loop(outer, inner_slice(loop, what).reads, accesses, facts)
     if around is None:
         return None
     varies = any(bound in around.wanted for bound in list(inner.operands)[:2])
-    return Nest(outer, GrowingLoop(inner), what, around, varies)
+    return Nest(outer, loop, what, around, varies)
 
 
 def only_boxes(what: Ahead) -> bool:
@@ -125,12 +139,11 @@ def only_boxes(what: Ahead) -> bool:
     return all(one.way is Way.BOXES for one in what.prefetches.values())
 
 
-def _read_ahead(inner: ir.Operation, what: Ahead) -> list[ir.Value]:
-    """Return what is read by what runs ahead and by the loop itself."""
-    ops = {*what.prefetches, *what.plan.slice.ops}
-    read = [value for n in sorted(ops) for value in what.ops[n].operation.operands]
-    yields = terminator(inner.regions[0].blocks[0]).operands
-    return [*list(inner.operands)[:3], *read, *(yields[n] for n in what.plan.slice.carried)]
+def inner_slice(loop: GrowingLoop, what: Ahead) -> LoopSlice:
+    """Return what runs ahead of a loop with boxes, as a slice."""
+    ops = [what.ops[n] for n in what.plan.slice.ops]
+    loads = [one.load for one in what.prefetches.values()]
+    return LoopSlice(loop, ops, what.plan.slice.carried, loads=loads)
 
 
 @dataclass(frozen=True)

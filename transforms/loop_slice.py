@@ -8,7 +8,7 @@ divide by what is zero in others.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from mlir import ir
@@ -32,26 +32,47 @@ class LoopSlice:
         ops: The ops, in order.
         carried: Numbers of the carried values that they, or who asked, read.
         wanted: The values of the body that were asked for.
+        loads: Ops that read what the slice computes, but are not part of it.
     """
 
     loop: GrowingLoop
     ops: Sequence[ir.OpView]
     carried: tuple[int, ...]
-    wanted: tuple[ir.Value, ...]
+    wanted: tuple[ir.Value, ...] = ()
+    loads: Sequence[ir.OpView] = ()
+
+    @property
+    def inits(self) -> list[ir.Value]:
+        """What the slice's carried values are at first."""
+        return [self.loop.op.operands[3 + n] for n in self.carried]
+
+    @property
+    def reads(self) -> list[ir.Value]:
+        """All that running the slice, and the loads, in a loop of its own reads."""
+        bounds = list(self.loop.op.operands)[:3]
+        every = [*self.ops, *self.loads]
+        operands = [value for op in every for value in op.operation.operands]
+        yields = self.loop.yields
+        return [*bounds, *self.inits, *operands, *(yields[n] for n in self.carried)]
 
     def evaluate(
-        self, counter: ir.Value, carried: Sequence[ir.Value]
+        self,
+        counter: ir.Value,
+        carried: Sequence[ir.Value],
+        around: Mapping[ir.Value, ir.Value] | None = None,
     ) -> tuple[dict[ir.Value, ir.Value], list[ir.Value]]:
         """Clone the slice for another trip, here.
 
         Args:
             counter: The loop's variable in that trip.
             carried: The slice's carried values at its beginning.
+            around: What values of loops around this one are, where they are not themselves.
 
         Returns:
-            What the body's values are in that trip, and the carried values in the next.
+            What the body's values (and those `around`) are in that trip, and the carried values in
+            the next.
         """
-        values = {self.loop.counter: counter}
+        values = {**(around or {}), self.loop.counter: counter}
         mine = self.loop.carried
         values.update((mine[n], value) for n, value in zip(self.carried, carried, strict=True))
         for op in self.ops:

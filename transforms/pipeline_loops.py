@@ -49,6 +49,7 @@ from tiledsl.transforms.memory_accesses import Accesses
 from tiledsl.transforms.pipelined_loop import STAGES, pipeline_loop
 from tiledsl.transforms.prefetch import Ahead, Way, find_ahead
 from tiledsl.transforms.simplify import tidy
+from tiledsl.transforms.specialize_warps import find_split, is_asked_for, split_kernel
 from tiledsl.transforms.trips import Trips
 
 _MOST_HELD = 2
@@ -82,12 +83,13 @@ def pipeline_loops(
             if count < 2:
                 continue
             wish = _Wish(count - 1, copy == "cp.async", asked is not None, shared_bytes)
-            around = loop.parent
-            others = [one for one in loops if around is None or one != around.operation]
+            around = _loops_around(loop)
+            apart = [one for one in loops if one not in around]
+            beyond = [one for one in loops if one not in around[:1]]
             done = _pipeline(loop, Accesses(kernel, layouts), wish)
             changed |= done is not None
-            if done is _Done.NEST:
-                loops = others
+            # Loops made anew are done with.
+            loops = {_Done.ALL: apart, _Done.NEST: beyond}.get(done, loops) if done else loops
     if changed:
         tidy(module)
 
@@ -95,6 +97,7 @@ def pipeline_loops(
 class _Done(Enum):
     LOOP = "the loop"
     NEST = "it and the one around it"
+    ALL = "it and all around it"
 
 
 @dataclass(frozen=True)
@@ -127,6 +130,12 @@ def _pipeline(loop: ir.Operation, accesses: Accesses, wish: _Wish) -> _Done | No
     what = found(wish.ahead)
     if what is None:
         return None
+    if is_asked_for(loop, accesses.kernel):
+        split = find_split(loop, what, accesses, facts)
+        ahead = 0 if split is None else split.fitting(wish.ahead, wish.shared_bytes)
+        if split is not None and ahead > 0:
+            split_kernel(split, accesses.kernel, accesses.layouts, ahead)
+            return _Done.ALL
     nest = find_nest(loop, what, accesses, facts)
     if nest is not None:
         ahead = nest.fitting(wish.ahead, wish.shared_bytes)
@@ -147,6 +156,17 @@ def _stages_on(op: ir.Operation) -> int | None:
     if STAGES not in op.attributes:
         return None
     return ir.IntegerAttr(op.attributes[STAGES]).value
+
+
+def _loops_around(loop: ir.Operation) -> list[ir.Operation]:
+    """Return the loops that a loop stands in, the innermost first."""
+    found: list[ir.Operation] = []
+    parent = loop.parent
+    while parent is not None and parent.operation.name != "func.func":
+        if parent.operation.name == "scf.for":
+            found.append(parent.operation)
+        parent = parent.operation.parent
+    return found
 
 
 def _innermost_first(kernel: ir.Operation) -> list[ir.Operation]:

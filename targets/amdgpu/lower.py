@@ -135,9 +135,9 @@ class AmdMachine:
         """None: every op is lowered as on other GPUs."""
         return {}
 
-    def barrier(self, memory: str, *, proxy: bool) -> None:
+    def barrier(self, memory: str, *, proxy: bool, threads: int | None = None) -> None:
         """Meet; LDS accesses become visible, global ones too if `memory` is "all"."""
-        del proxy  # nothing reads LDS by itself
+        del proxy, threads  # nothing reads LDS by itself, and all threads hold tiles
         _fence("release", "workgroup", memory)
         _pin_loads()
         rocdl.s_barrier()

@@ -11,7 +11,8 @@ from typing import Any
 from mlir import ir
 from mlir.dialects import scf
 
-from tiledsl.targets.gpu.lowering import Handler, Lowering
+from tiledsl.dialects import tgpu
+from tiledsl.targets.gpu.lowering import Handler, Lowering, Role
 
 
 def _parts(
@@ -67,8 +68,11 @@ def _if(lowering: Lowering, op: Any) -> None:
     condition = lowering.value(operation.operands[0])
     made = scf.IfOp(condition, _types(lowering, results), has_else=has_else)
     sides = [made.then_block, made.else_block] if has_else else [made.then_block]
-    for region, block in zip(operation.regions, sides, strict=False):
-        yields = _body(lowering, region.blocks[0], block, results)
+    parts = isinstance(operation.operands[0].owner, tgpu.ProducerOp)
+    roles = (Role.PRODUCER, Role.CONSUMER) if parts else (lowering.role, lowering.role)
+    for region, block, role in zip(operation.regions, sides, roles, strict=False):
+        with lowering.playing(role):
+            yields = _body(lowering, region.blocks[0], block, results)
         with ir.InsertionPoint(block):
             scf.YieldOp(yields)
     _bind(lowering, results, list(made.operation.results))

@@ -82,12 +82,14 @@ def kernel_of(op: ir.OpView, warp_size: int, types: Types) -> Kernel:
     attributes: Any = op.operation.attributes
     num_warps = int(attributes["tile.num_warps"].value)
     shared = attributes["tgpu.shared_bytes"].value if "tgpu.shared_bytes" in attributes else 0
+    more = int(attributes[tgpu.PRODUCERS].value) if tgpu.PRODUCERS in attributes else 0
     return Kernel(
         attributes["sym_name"].value,
         num_warps,
         num_warps * warp_size,
         int(shared),
         _sums(op, types),
+        more * warp_size,
     )
 
 
@@ -154,7 +156,9 @@ def _function(op: ir.OpView, kernel: Kernel, machine: Machine) -> Any:
     attributes["tile.shared_bytes"] = ir.IntegerAttr.get(emit.integer(64), kernel.shared_bytes)
     if MAPS in given:
         attributes["tile.tensor_maps"] = given[MAPS]
-    attributes["tile.threads"] = ir.IntegerAttr.get(emit.integer(64), kernel.threads)
+    attributes["tile.threads"] = ir.IntegerAttr.get(
+        emit.integer(64), kernel.threads + kernel.more_threads
+    )
     return made
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from enum import Enum
 from typing import Any
 
 from mlir import ir
@@ -35,6 +36,14 @@ from tiledsl.targets.gpu.types import Types, in_memory
 from tiledsl.transforms.axis_facts import AxisFacts
 
 Handler = Callable[["Lowering", Any], None]
+
+
+class Role(Enum):
+    """What warps execute the ops that are being lowered."""
+
+    ALL = "all"
+    PRODUCER = "those that copy boxes for the others"
+    CONSUMER = "those that hold tiles"
 
 
 class Lowering:
@@ -71,6 +80,7 @@ class Lowering:
         self._at_entry: dict[str, ir.Value] = {}
         self._width: int | None = None
         self.function = op
+        self.role = Role.ALL
 
     # Values.
 
@@ -191,6 +201,22 @@ class Lowering:
             with self.place.at_entry():
                 self._at_entry[name] = make()
         return self._at_entry[name]
+
+    # Kinds of warps.
+
+    @contextmanager
+    def playing(self, role: Role) -> Generator[None]:
+        """Lower what only some warps execute."""
+        before, self.role = self.role, role
+        yield
+        self.role = before
+
+    def meet(self, memory: str, *, proxy: bool) -> None:
+        """Build a barrier of all threads that execute this: see `Machine.barrier`."""
+        if self.role is Role.PRODUCER:
+            raise CompilerBug("expected no barrier in warps that copy boxes")
+        threads = self.kernel.threads if self.role is Role.CONSUMER else None
+        self.machine.barrier(memory, proxy=proxy, threads=threads)
 
     # Predicates.
 

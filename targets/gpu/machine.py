@@ -38,6 +38,7 @@ class Kernel:
         threads: `num_warps` times the machine's warp size.
         shared_bytes: Bytes of dynamic shared memory.
         sums: 32-bit registers that a thread needs for the sums of the kernel's largest product.
+        more_threads: Threads behind those, which hold no tiles (`tgpu.producer`).
     """
 
     name: str
@@ -45,6 +46,7 @@ class Kernel:
     threads: int
     shared_bytes: int
     sums: int = 0
+    more_threads: int = 0
 
 
 class Address:
@@ -157,10 +159,11 @@ class Machine(Protocol):
 
     # Threads together.
 
-    def barrier(self, memory: str, *, proxy: bool) -> None:
+    def barrier(self, memory: str, *, proxy: bool, threads: int | None = None) -> None:
         """All threads of the program meet; `memory` ("shared", "all") accesses become visible.
 
-        With `proxy` they do to instructions too that read shared memory by themselves.
+        With `proxy` they do to instructions too that read shared memory by themselves. With
+        `threads` only the first so many meet, of a kernel that has more.
         """
         ...
 

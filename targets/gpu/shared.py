@@ -290,7 +290,7 @@ def _async_wait(lowering: Lowering, op: tgpu.AsyncWaitOp) -> None:
 
 
 def _barrier(lowering: Lowering, op: tgpu.BarrierOp) -> None:
-    lowering.machine.barrier(op.memory, proxy=op.proxy)
+    lowering.meet(op.memory, proxy=op.proxy)
 
 
 def _share_result(lowering: Lowering, op: tgpu.ShareResultOp) -> None:
@@ -301,7 +301,7 @@ def _share_result(lowering: Lowering, op: tgpu.ShareResultOp) -> None:
     if is_tile(op.value.type):
         layout = lowering.layout(op.value)
         local_store(lowering, stored(lowering.value(op.value)), layout, buffer, shared)
-        lowering.machine.barrier("all", proxy=op.proxy)
+        lowering.meet("all", proxy=op.proxy)
         made = local_load(lowering, layout, buffer, shared, element)
         lowering.define(op.result, loaded(made, element_type(op.result)))
         return
@@ -311,7 +311,7 @@ def _share_result(lowering: Lowering, op: tgpu.ShareResultOp) -> None:
         lowering.place.is_first(lowering.kernel.threads),
         lambda: llvm.store(value, buffer, alignment=size),
     )
-    lowering.machine.barrier("all", proxy=op.proxy)
+    lowering.meet("all", proxy=op.proxy)
     made = llvm.load(element, buffer, alignment=size)
     lowering.define(op.result, loaded(made, element_type(op.result)))
 

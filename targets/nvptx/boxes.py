@@ -15,10 +15,11 @@ from mlir.dialects import arith
 
 from tiledsl.dialects import ptx, tgpu
 from tiledsl.dialects import tile as tile_dialect
+from tiledsl.dialects.layout_f2 import log2_exact
 from tiledsl.dialects.types import held_by, shape_of, storage_bits
 from tiledsl.targets.gpu import emit
 from tiledsl.targets.gpu.emit import i32, integer
-from tiledsl.targets.gpu.lowering import Handler, Lowering
+from tiledsl.targets.gpu.lowering import Handler, Lowering, Role
 from tiledsl.targets.gpu.shared import buffer_layout
 from tiledsl.targets.nvptx.chips import Chip
 from tiledsl.transforms.axis_facts import AxisFacts
@@ -77,11 +78,14 @@ def _divisors(kernel: ir.OpView) -> list[int]:
     ]
 
 
-def _first_thread(lowering: Lowering) -> ir.Value:
-    def compare() -> ir.Value:
-        return arith.cmpi(arith.CmpIPredicate.eq, lowering.place.thread, i32(0))
+def _issuer(lowering: Lowering) -> ir.Value:
+    """Build whether this thread copies boxes: the first, or the first that does nothing else."""
+    first = lowering.kernel.threads if lowering.role is Role.PRODUCER else 0
 
-    return lowering.once("first thread", compare)
+    def compare() -> ir.Value:
+        return arith.cmpi(arith.CmpIPredicate.eq, lowering.place.thread, i32(first))
+
+    return lowering.once(f"thread {first}", compare)
 
 
 def _first_warp(lowering: Lowering) -> ir.Value:
@@ -90,6 +94,15 @@ def _first_warp(lowering: Lowering) -> ir.Value:
         return arith.cmpi(arith.CmpIPredicate.ult, lowering.place.thread, warp)
 
     return lowering.once("first warp", compare)
+
+
+def _producer(lowering: Lowering, op: tgpu.ProducerOp) -> None:
+    """Compare the warp's number, which is read from lane 0: ptxas can see that warps stay whole."""
+    machine = lowering.machine
+    shift = i32(log2_exact(machine.warp_size))
+    warp = machine.shuffle_index(arith.shrui(lowering.place.thread, shift), i32(0))
+    most = i32(lowering.kernel.num_warps)
+    lowering.define(op.output, arith.cmpi(arith.CmpIPredicate.uge, warp, most))
 
 
 def _first_lane(lowering: Lowering) -> ir.Value:
@@ -103,13 +116,13 @@ def _first_lane(lowering: Lowering) -> ir.Value:
 def _init(lowering: Lowering, op: tgpu.MbarrierInitOp) -> None:
     count = lowering.kernel.num_warps if op.arrivals == "warps" else 1
     for barrier in _each(lowering, op.barriers):
-        ptx.MbarrierInitOp.build(barrier, _first_thread(lowering), count=count)
+        ptx.MbarrierInitOp.build(barrier, _issuer(lowering), count=count)
     ptx.MbarrierFenceOp.build()
 
 
 def _end(lowering: Lowering, op: tgpu.MbarrierEndOp) -> None:
     for barrier in _each(lowering, op.barriers):
-        ptx.MbarrierInvalOp.build(barrier, _first_thread(lowering))
+        ptx.MbarrierInvalOp.build(barrier, _issuer(lowering))
 
 
 def _each(lowering: Lowering, buffer: ir.Value) -> list[ir.Value]:
@@ -119,7 +132,7 @@ def _each(lowering: Lowering, buffer: ir.Value) -> list[ir.Value]:
 
 
 def _expect(lowering: Lowering, op: tgpu.MbarrierExpectOp) -> None:
-    acts = arith.andi(lowering.value(op.predicate), _first_thread(lowering))
+    acts = arith.andi(lowering.value(op.predicate), _issuer(lowering))
     ptx.MbarrierExpectOp.build(lowering.value(op.barrier), acts, bytes=op.bytes)
 
 
@@ -131,7 +144,8 @@ def _arrive(lowering: Lowering, op: tgpu.MbarrierArriveOp) -> None:
 
 
 def _wait(lowering: Lowering, op: tgpu.MbarrierWaitOp) -> None:
-    waits = _first_warp(lowering) if op.by == "issuer" else None
+    some = op.by == "issuer" and lowering.role is not Role.PRODUCER
+    waits = _first_warp(lowering) if some else None
     ptx.MbarrierWaitOp.build(lowering.value(op.barrier), lowering.value(op.parity), waits)
 
 
@@ -143,7 +157,7 @@ def _box_copy(lowering: Lowering, op: tgpu.BoxCopyOp) -> None:
     number: int = op.map
     map_ = lowering.value(block.arguments[number])
     *outer, column = (lowering.value(one) for one in op.box.indices)
-    acts = arith.andi(lowering.value(op.predicate), _first_thread(lowering))
+    acts = arith.andi(lowering.value(op.predicate), _issuer(lowering))
     width = operand.swizzle_bytes // operand.element_bytes
     for first in range(0, operand.shape[1], width):
         to = emit.gep(lowering.value(op.buffer), operand.offset(0, first), integer(8))
@@ -164,5 +178,6 @@ HANDLERS: dict[str, Handler] = {
     "tgpu.mbarrier_arrive": _arrive,
     "tgpu.mbarrier_wait": _wait,
     "tgpu.box_copy": _box_copy,
+    "tgpu.producer": _producer,
     "tgpu.proxy_fence": _proxy_fence,
 }

@@ -26,6 +26,8 @@ from tiledsl.transforms.shared_access import NVIDIA, SharedMemory
 SHARED_SYMBOL = "shared_memory"
 _SHARED_ALIGNMENT = 1024
 """Bytes: what the widest swizzle that TMA and wgmma know asks for."""
+_BARRIER_OF_SOME = 9
+"""The barrier where those meet that hold tiles; 0 is that of all, 1 to 8 those of warpgroups."""
 _ALL_LANES = -1
 _LAST_LANE = 31
 _MANY_SUMS = 192
@@ -89,7 +91,7 @@ class NvptxMachine:
         found: dict[str, ir.Attribute] = {
             "CConv": ir.Attribute.parse("#llvm.cconv<ptx_kernelcc>"),
             "nvvm.kernel": ir.UnitAttr.get(),
-            "nvvm.reqntid": ir.DenseI32ArrayAttr.get([kernel.threads]),
+            "nvvm.reqntid": ir.DenseI32ArrayAttr.get([kernel.threads + kernel.more_threads]),
         }
         if kernel.sums > _MANY_SUMS:
             found["nvvm.minctasm"] = ir.IntegerAttr.get(integer(32), 1)
@@ -129,12 +131,16 @@ class NvptxMachine:
 
     # Threads together.
 
-    def barrier(self, memory: str, *, proxy: bool) -> None:
+    def barrier(self, memory: str, *, proxy: bool, threads: int | None = None) -> None:
         """`bar.sync` orders all memory among the block's threads, whatever is asked."""
         del memory
         if proxy:
             ptx.ProxyFenceOp.build()
-        intrinsic("llvm.nvvm.barrier.cta.sync.aligned.all", [i32(0)])
+        if threads is None:
+            intrinsic("llvm.nvvm.barrier.cta.sync.aligned.all", [i32(0)])
+        else:
+            arguments = [i32(_BARRIER_OF_SOME), i32(threads)]
+            intrinsic("llvm.nvvm.barrier.cta.sync.aligned.count", arguments)
 
     def warp_barrier(self) -> None:
         """`bar.warp.sync`."""

@@ -9,11 +9,13 @@ import tiledsl as tile
 def nest(
     a, b, c, table, N, K,
     BM: tile.constexpr, BN: tile.constexpr, CASE: tile.constexpr, LIST: tile.constexpr,
+    WS: tile.constexpr,
 ):  # fmt: skip
     left = tile.make_tensor_descriptor(a, [N, K], [K, 1], [BM, 64])
     right = tile.make_tensor_descriptor(b, [N, K], [K, 1], [BN, 64])
     found = 0
-    for number in range(tile.program_id(0), N, tile.num_programs(0)):
+    loop = tile.range(tile.program_id(0), N // BM, tile.num_programs(0), warp_specialize=WS)
+    for number in loop:
         m = tile.load(table + number) * BM if LIST else number * BM
         if CASE == "barrier":
             tile.debug_barrier()

@@ -249,12 +249,12 @@ def test_a_tensor_that_the_kernel_stores_to_is_not_read_by_tma() -> None:
 def test_tma_copies_boxes_on_hopper_and_products_read_them_where_they_land() -> None:
     types = dict.fromkeys("ab", "*fp16:16") | {"c": "*fp32:16"}
     sizes = dict.fromkeys(("M", "N", "K", "sa", "sb", "sc"), "i32:16")
-    constants = {"BM": 128, "BN": 128, "BK": 64, "TURNED": False}
+    constants = {"BM": 128, "BN": 256, "BK": 64, "TURNED": False}
     made = tile.compile(product, types | sizes, constants, target="sm_90a", num_warps=8)
     ptx = str(made.asm["ptx"])
     loop = ptx[ptx.index("$L__BB0_2:") :]
     loop = loop[: loop.index("bra \t$L__BB0_2")]
-    assert loop.count("cp.async.bulk.tensor.2d") == 3  # a is 64 wide, b 2 x 64
+    assert loop.count("cp.async.bulk.tensor.2d") == 5  # a is 64 wide, b 4 x 64
     assert loop.count("mbarrier.try_wait.parity") == 2
     assert "bar.sync" not in loop
     assert "fence.proxy" not in loop

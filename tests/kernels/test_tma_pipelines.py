@@ -21,14 +21,14 @@ HOPPER = "sm_90a"
 @tile.jit
 def product(
     a, b, c, M, N, K, sa, sb, sc,
-    BM: tile.constexpr, BN: tile.constexpr, BK: tile.constexpr,
+    BM: tile.constexpr, BN: tile.constexpr, BK: tile.constexpr, WS: tile.constexpr,
 ):  # fmt: skip
     left = tile.make_tensor_descriptor(a, [M, K], [sa, 1], [BM, BK])
     right = tile.make_tensor_descriptor(b, [K, N], [sb, 1], [BK, BN])
     out = tile.make_tensor_descriptor(c, [M, N], [sc, 1], [BM, BN])
     m, n = tile.program_id(0) * BM, tile.program_id(1) * BN
     acc = tile.zeros((BM, BN), tile.float32)
-    for k in range(0, K, BK):
+    for k in tile.range(0, K, BK, warp_specialize=WS):
         acc = tile.dot(left.load([m, k]), right.load([k, n]), acc)
     out.store([m, n], acc)
 
@@ -36,7 +36,7 @@ def product(
 @tile.jit
 def scaled(
     a, b, c, M, N, K, sa, sb, sc,
-    BM: tile.constexpr, BN: tile.constexpr, BK: tile.constexpr,
+    BM: tile.constexpr, BN: tile.constexpr, BK: tile.constexpr, WS: tile.constexpr,
 ):  # fmt: skip
     """Multiply twice the boxes of `a`, which threads read themselves for that."""
     left = tile.make_tensor_descriptor(a, [M, K], [sa, 1], [BM, BK])
@@ -44,7 +44,7 @@ def scaled(
     out = tile.make_tensor_descriptor(c, [M, N], [sc, 1], [BM, BN])
     m, n = tile.program_id(0) * BM, tile.program_id(1) * BN
     acc = tile.zeros((BM, BN), tile.float32)
-    for k in range(0, K, BK):
+    for k in tile.range(0, K, BK, warp_specialize=WS):
         acc = tile.dot(left.load([m, k]) * 2, right.load([k, n]), acc)
     out.store([m, n], acc)
 
@@ -52,7 +52,8 @@ def scaled(
 @tile.jit
 def persistent(
     a, b, c, M, N, K, sa, sb, sc,
-    BM: tile.constexpr, BN: tile.constexpr, BK: tile.constexpr, TURNED: tile.constexpr,
+    BM: tile.constexpr, BN: tile.constexpr, BK: tile.constexpr, WS: tile.constexpr,
+    TURNED: tile.constexpr,
 ):  # fmt: skip
     left = tile.make_tensor_descriptor(a, [M, K], [sa, 1], [BM, BK])
     if TURNED:
@@ -65,7 +66,7 @@ def persistent(
     for number in range(tile.program_id(0), tiles, tile.num_programs(0)):
         m, n = number // columns * BM, number % columns * BN
         acc = tile.zeros((BM, BN), tile.float32)
-        for k in range(0, K, BK):
+        for k in tile.range(0, K, BK, warp_specialize=WS):
             y = tile.trans(right.load([n, k])) if TURNED else right.load([k, n])
             acc = tile.dot(left.load([m, k]), y, acc)
         out.store([m, n], acc)
@@ -74,7 +75,7 @@ def persistent(
 @tile.jit
 def uneven(
     a, b, c, M, N, K, sa, sb, sc,
-    BM: tile.constexpr, BN: tile.constexpr, BK: tile.constexpr,
+    BM: tile.constexpr, BN: tile.constexpr, BK: tile.constexpr, WS: tile.constexpr,
 ):  # fmt: skip
     """Let tile number p multiply k from p % 3 to p % 5 blocks; what it carries says so, too."""
     left = tile.make_tensor_descriptor(a, [M, K], [sa, 1], [BM, BK])
@@ -83,13 +84,32 @@ def uneven(
     columns = tile.cdiv(N, BN)
     tiles = tile.cdiv(M, BM) * columns
     last = tile.program_id(0) * BK
-    for number in range(tile.program_id(0), tiles, tile.num_programs(0)):
+    loop = tile.range(tile.program_id(0), tiles, tile.num_programs(0), warp_specialize=WS)
+    for number in loop:
         m, n = number // columns * BM, number % columns * BN
         acc = tile.zeros((BM, BN), tile.float32)
         for k in range(number % 3 * BK, last % (5 * BK), BK):
             acc = tile.dot(left.load([m, k]), right.load([k, n]), acc)
         out.store([m, n], acc)
         last += tile.num_programs(0) * BK
+
+
+@tile.jit
+def hidden(
+    a, b, c, M, N, K, sa, sb, sc,
+    BM: tile.constexpr, BN: tile.constexpr, BK: tile.constexpr, WS: tile.constexpr,
+):  # fmt: skip
+    """Find out in the loop where the next box lies: no other warp can know that."""
+    left = tile.make_tensor_descriptor(a, [M, K], [sa, 1], [BM, BK])
+    right = tile.make_tensor_descriptor(b, [K, N], [sb, 1], [BK, BN])
+    out = tile.make_tensor_descriptor(c, [M, N], [sc, 1], [BM, BN])
+    acc = tile.zeros((BM, BN), tile.float32)
+    k = 0
+    for _ in tile.range(0, K, BK, warp_specialize=WS):
+        x = left.load([0, k])
+        acc = tile.dot(x, right.load([k, 0]), acc)
+        k += tile.where(tile.max(tile.abs(x.to(tile.float32))) < 100, BK, 0)
+    out.store([0, 0], acc)
 
 
 def matrix(rng: np.random.Generator, rows: int, columns: int) -> NDArray[np.float16]:
@@ -104,6 +124,7 @@ def launch(
 ) -> tuple[NDArray[Any], NDArray[Any]]:
     """Run a product on the device in use; returns what it gave and what it should."""
     (m, n, k), (bm, bn, bk) = size, block
+    options.setdefault("WS", False)
     rng = np.random.default_rng(m + n + k)
     turned = options.get("TURNED", False)
     a = matrix(rng, m, k)
@@ -147,28 +168,32 @@ def hopper(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("hopper")
-@pytest.mark.parametrize("stages", [2, 4])
-@pytest.mark.parametrize("kernel", [product, scaled])
-def test_any_number_of_trips_is_right(kernel: Any, stages: int) -> None:
+@pytest.mark.parametrize("specialized", [False, True])
+@pytest.mark.parametrize(("kernel", "stages"), [(product, 2), (product, 4), (scaled, 3)])
+def test_any_number_of_trips_is_right(kernel: Any, stages: int, specialized: bool) -> None:
+    options = {"WS": specialized, "num_stages": stages}
     for k in (0, 16, 80, 128, 330):
-        found, want = launch(kernel, (100, 72, k), (64, 64, 64), num_stages=stages)
+        found, want = launch(kernel, (100, 72, k), (64, 64, 64), **options)
         np.testing.assert_array_equal(found, want)
 
 
 @pytest.mark.usefixtures("hopper")
+@pytest.mark.parametrize("specialized", [False, True])
 @pytest.mark.parametrize(("turned", "stages"), [(False, 2), (True, 4)])
-def test_a_pipeline_over_tiles_is_right(turned: bool, stages: int) -> None:
+def test_a_pipeline_over_tiles_is_right(turned: bool, stages: int, specialized: bool) -> None:
     for programs, k in ((2, 0), (2, 64), (1, 130), (7, 200)):
-        options = {"TURNED": turned, "grid": (programs,), "num_stages": stages}
+        options: dict[str, Any] = {"TURNED": turned, "WS": specialized, "num_stages": stages}
+        options["grid"] = (programs,)
         found, want = launch(persistent, (200, 100, k), (64, 64, 64), **options)
         np.testing.assert_array_equal(found, want)
 
 
 @pytest.mark.usefixtures("hopper")
+@pytest.mark.parametrize("specialized", [False, True])
 @pytest.mark.parametrize("stages", [2, 4])
-def test_tiles_may_have_any_trips_each(stages: int) -> None:
+def test_tiles_may_have_any_trips_each(stages: int, specialized: bool) -> None:
     for programs in (1, 3):
-        options = {"grid": (programs,), "num_stages": stages}
+        options = {"grid": (programs,), "WS": specialized, "num_stages": stages}
         found, want = launch(uneven, (200, 200, 256), (64, 64, 64), **options)
         np.testing.assert_array_equal(found, want)
 
@@ -178,9 +203,11 @@ def _ptx(kernel: Any, **constants: Any) -> str:
 
 
 def _compiled(kernel: Any, **constants: Any) -> Any:
+    constants.setdefault("WS", False)
     types = dict.fromkeys("ab", "*fp16:16") | {"c": "*fp32:16"}
     sizes = dict.fromkeys(("M", "N", "K", "sa", "sb", "sc"), "i32:16")
-    return tile.compile(kernel, types | sizes, constants, target=HOPPER, num_warps=4, num_stages=3)
+    options = {"num_warps": constants.pop("num_warps", 4), "num_stages": 3}
+    return tile.compile(kernel, types | sizes, constants, target=HOPPER, **options)
 
 
 def _loop(ptx: str) -> str:
@@ -214,6 +241,34 @@ def test_the_boxes_of_the_next_tile_come_during_the_epilogue_of_this_one() -> No
     assert "2 boxes a trip, 2 trips ahead over the ends" in dict(made.stages)["pipeline_loops"]
 
 
+def test_a_warp_of_its_own_copies_boxes_where_that_pays_or_is_asked_for() -> None:
+    for warps, width, asked, producers in (
+        (4, 64, None, 1), (8, 128, None, 1), (8, 256, None, 0), (8, 256, True, 1), (4, 64, False, 0),
+    ):  # fmt: skip
+        made = _compiled(product, BM=128, BN=width, BK=64, WS=asked, num_warps=warps)
+        ptx = str(made.asm["ptx"])
+        assert f".reqntid {32 * (warps + producers)}" in ptx
+        assert ("by a warp of its own" in dict(made.stages)["pipeline_loops"]) is bool(producers)
+
+
+def test_warps_that_hold_tiles_meet_without_the_one_that_copies() -> None:
+    ptx = _ptx(persistent, BM=64, BN=64, BK=64, TURNED=False, WS=True)
+    meetings = re.findall(r"bar\.sync\s+(.*);", ptx)
+    assert meetings[0] == "0"  # the barriers are made
+    assert set(meetings[1:]) == {"9, 128"}
+
+
+def test_a_hint_that_cannot_be_followed_is_none() -> None:
+    for target in ("sm_80", "gfx942", "host"):
+        types = {"a": "*fp16:16", "b": "*fp16:16", "c": "*fp32:16"}
+        sizes = dict.fromkeys(("M", "N", "K", "sa", "sb", "sc"), "i32:16")
+        constants = {"BM": 64, "BN": 64, "BK": 64, "WS": True}
+        tile.compile(product, types | sizes, constants, target=target)
+    with tile.device(f"emulate:{HOPPER}"):
+        found, want = launch(hidden, (64, 64, 256), (64, 64, 64), WS=True)
+    np.testing.assert_array_equal(found, want)
+
+
 _SYNCHRONIZES = r"mbarrier\.(arrive|init)|wgmma\.(wait|commit)|cp\.async\.bulk"
 """What is missed if it goes. Not the fences, nor the last barrier before mbarriers are given up."""
 
@@ -241,9 +296,11 @@ def _survivors(run: Callable[[], None]) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("kernel", [product, scaled, persistent])
-def test_nothing_that_synchronizes_is_idle(kernel: Any) -> None:
-    options = {"grid": (1,), "TURNED": False} if kernel is persistent else {}
+@pytest.mark.parametrize("specialized", [False, True])
+@pytest.mark.parametrize("kernel", [scaled, persistent])
+def test_nothing_that_synchronizes_is_idle(kernel: Any, specialized: bool) -> None:
+    options: dict[str, Any] = {"WS": specialized}
+    options |= {"grid": (1,), "TURNED": False} if kernel is persistent else {}
     size = (128, 64, 200) if kernel is persistent else (64, 64, 400)
     survivors = _survivors(lambda: launch(kernel, size, (64, 64, 64), **options) and None)
     assert survivors == []

@@ -16,7 +16,8 @@ def schedule(monkeypatch: pytest.MonkeyPatch, case: str = "", **options: Any) ->
     """Return the IR behind `pipeline_loops`."""
     monkeypatch.setattr(ptxas, "find_ptxas", lambda: None)
     types = {"a": "*fp16:16", "b": "*fp16:16", "c": "*fp32:16", "table": "*i32:16"}
-    constants = {"BM": 64, "BN": 64, "CASE": case, "LIST": False, **options.pop("constants", {})}
+    constants = {"BM": 64, "BN": 64, "CASE": case, "LIST": False, "WS": False}
+    constants |= options.pop("constants", {})
     sizes = dict.fromkeys("NK", "i32:16")
     made = tile.compile(nest, types | sizes, constants, target="sm_90a", **options)
     return dict(made.stages)["pipeline_loops"]

@@ -92,7 +92,8 @@ class _Shared:
         machine = warps.machine
         bits = _uniform(warps, warps.rows(self.read(machine)), here)
         block = machine.cohort.block_of[warps.index * WARP_SIZE]
-        part = warps.index % _WARPS if self.by_warp else np.zeros_like(warps.index)
+        inside = warps.index % machine.cohort.warps  # warpgroups are counted in each block
+        part = inside % _WARPS if self.by_warp else np.zeros_like(warps.index)
         keys = np.stack((block.astype(np.uint64), bits, part.astype(np.uint64)))
         _, first, which = np.unique(keys, axis=1, return_index=True, return_inverse=True)
         offsets = self._units(bits[first], part[first])
