@@ -1,0 +1,10 @@
+"""Our kernels beside cuBLAS, cuDNN, torch.compile and Triton, in one process on one GPU.
+
+    python -m benchmarks                      # all families, about 250 s on an H200
+    python -m benchmarks gemm norm --quick    # two families, a few sizes each
+    python -m benchmarks --budget 120         # begin no case after 120 s
+
+Results are checked before they are timed. What is timed, and how, `measure` says; a table, the
+numbers as JSON and plots of ratios go to benchmarks/results. Each family is a module with a
+function `cases`: gemm, attention, norm (memory), overhead (launches and compilation).
+"""
