@@ -21,7 +21,10 @@ from tiledsl.targets.target import find, target
 
 HERE = Path(__file__).parent
 OUT = HERE.parent / "build" / "demo"
-EXAMPLES = ("ex01_vector_add", "ex02_softmax", "ex03_layer_norm", "ex04_matmul", "ex05_attention")
+EXAMPLES = (
+    "ex01_vector_add", "ex02_softmax", "ex03_layer_norm", "ex04_matmul", "ex05_attention",
+    "ex06_fast_matmul", "ex07_fp8_matmul",
+)  # fmt: skip
 CHIPS = ("sm_80", "sm_90a", "gfx942", "gfx1201")
 BLOCKS = {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 32}
 

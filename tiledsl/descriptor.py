@@ -10,8 +10,9 @@ In a signature for `tile.compile` it is written
     {"x": "tensor<bf16, 128x64>:16", "y": "tensor<fp32, 32x32, nan>"}
 
 element type, the boxes' shape and the padding, for an array whose last dimension is contiguous;
-`:16` says that the address and the other strides are multiples of 16 bytes, which TMA needs. What
-this does not say can be written leaf by leaf, with `Boxes` as the constant:
+`:16` says that the address, the last dimension and the other strides are multiples of 16 bytes,
+which TMA needs of all but the dimension, and wide accesses without TMA of all. What this does not
+say can be written leaf by leaf, with `Boxes` as the constant:
 
     {"x.base": "*bf16:16", "x.shape.0": "i32", "x.strides.0": "i32:8", ...}, {"x": Boxes((128,))}
 """
@@ -235,8 +236,8 @@ def _parse_tensor(text: str, name: str) -> tuple[Boxes, dict[str, ArgType]]:
     ):
         raise KernelError(
             f"signature of `{name}`: expected `tensor<dtype, 128x64>`, with `, nan` for another "
-            "padding than zero and `:16` where the address and all strides but the last are "
-            f"multiples of 16 bytes, found {text!r}",
+            "padding than zero and `:16` where the address, the last dimension and all strides but "
+            f"the last are multiples of 16 bytes, found {text!r}",
             hint=f"dtype is one of {', '.join(NAMES)}",
         )
     boxes = Boxes(tuple(map(int, sizes)), match["padding"] or "zero")
@@ -245,10 +246,10 @@ def _parse_tensor(text: str, name: str) -> tuple[Boxes, dict[str, ArgType]]:
 
 def _leaves(name: str, dtype: str, rank: int, aligned: bool) -> Iterator[tuple[str, ArgType]]:
     """Yield the types of a descriptor's leaves, its last dimension contiguous."""
-    elements = max(1, DIVISOR // numpy_dtype(dtype).itemsize)
+    elements = max(1, DIVISOR // numpy_dtype(dtype).itemsize) if aligned else 1
     yield f"{name}.base", ArgType(dtype, pointer=True, divisor=DIVISOR if aligned else 1)
     for axis in range(rank):
-        yield f"{name}.shape.{axis}", ArgType("i32")
+        yield f"{name}.shape.{axis}", ArgType("i32", divisor=elements if axis == rank - 1 else 1)
     for axis in range(rank - 1):
-        yield f"{name}.strides.{axis}", ArgType("i32", divisor=elements if aligned else 1)
+        yield f"{name}.strides.{axis}", ArgType("i32", divisor=elements)
     yield f"{name}.strides.{rank - 1}", ArgType("i32", value=1)

@@ -12,6 +12,8 @@ from examples import ex02_softmax as ex02
 from examples import ex03_layer_norm as ex03
 from examples import ex04_matmul as ex04
 from examples import ex05_attention as ex05
+from examples import ex06_fast_matmul as ex06
+from examples import ex07_fp8_matmul as ex07
 from tests.kernels.oracle import Array, cast, check_equal, ordinary
 
 HALF, BRAIN, SINGLE = tile.float16, tile.bfloat16, tile.float32
@@ -102,6 +104,53 @@ def test_attention_on_hopper(causal: bool, mode: Any) -> None:
         assert np.linalg.norm(wide(result) - want) < 1e-2 * np.linalg.norm(want)
 
 
+@pytest.mark.parametrize("turned", [False, True], ids=["plain", "turned"])
+@pytest.mark.parametrize("dtype", [HALF, BRAIN], ids=str)
+def test_fast_matmul_of_ragged_matrices(place: str, dtype: tile.DType, turned: bool) -> None:
+    for m, n, k in ((1, 1, 1), (64, 64, 64), (130, 72, 104)):
+        a, b = ordinary(dtype, m * k, 7).reshape(m, k), ordinary(dtype, k * n, 8)
+        b = b.reshape((n, k) if turned else (k, n))
+        expected = wide(a) @ wide(b.T if turned else b)
+        size = np.abs(wide(a)) @ np.abs(wide(b.T if turned else b)) + 1
+        found = ex06.multiply(a, b, turned=turned, block=(64, 64))
+        assert (np.abs(wide(found) - expected) / size).max() < TOLERANCE[dtype]
+        bias = ordinary(dtype, n, 9)
+        shifted = expected + wide(bias)
+        expected = 0.5 * shifted * (1 + np.vectorize(math.erf)(shifted / math.sqrt(2)))
+        found = ex06.multiply(a, b, bias, turned, block=(64, 64))
+        assert (np.abs(wide(found) - expected) / size).max() < TOLERANCE[dtype]
+
+
+def test_fast_matmul_of_more_tiles_than_programs(
+    place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ex06, "PROCESSORS", 3)
+    a, b = (ordinary(HALF, 64 * 300, s).reshape(300, 64) for s in (1, 2))
+    found = ex06.multiply(a, b, turned=True, block=(64, 64))
+    np.testing.assert_allclose(wide(found), wide(a) @ wide(b).T, atol=5e-2, rtol=2e-3)
+
+
+def test_tiles_are_chosen_by_how_they_fill_the_chip() -> None:
+    assert ex06.choose_block(8192, 8192) == (128, 256)
+    assert ex06.choose_block(4096, 4096) == (128, 256)
+    assert ex06.choose_block(1024, 1024) == (64, 128)
+    assert ex06.choose_block(64, 64) == (64, 128)
+
+
+def test_fp8_matmul_with_scales(place: str) -> None:
+    for m, n, k in ((1, 1, 16), (70, 130, 144)):
+        x, y = (
+            np.asarray(ordinary(SINGLE, rows * k, s)).reshape(rows, k) * 30
+            for rows, s in ((m, 1), (n, 2))
+        )
+        (a, scale_a), (b, scale_b) = ex07.quantize(x), ex07.quantize(y)
+        np.testing.assert_allclose(wide(a) * scale_a[:, None], x, atol=0.07 * np.abs(x).max())
+        exact = (wide(a) * scale_a[:, None]) @ (wide(b) * scale_b[:, None]).T
+        size = (np.abs(wide(a)) * scale_a[:, None]) @ (np.abs(wide(b)) * scale_b[:, None]).T
+        found = ex07.multiply(a, b, scale_a, scale_b, block=(64, 64), num_stages=2)
+        assert (np.abs(wide(found) - exact) / (size + 1e-6)).max() < 1e-2
+
+
 # --- every chip ----------------------------------------------------------------------------------
 
 NVIDIA = ("sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_120")
@@ -145,6 +194,23 @@ KERNELS: dict[str, tuple[Any, dict[str, str], dict[str, Any]]] = {
             "stride_q": "i32:16", "stride_kv": "i32:16", "scale": "fp32",
         },
         {"CAUSAL": True, "BLOCK_Q": 64, "BLOCK_K": 64, "D": 64},
+    ),
+    "fast matmul": (
+        ex06.matmul,
+        {
+            "a": "tensor<bf16, 64x64>:16", "b": "tensor<bf16, 64x64>:16",
+            "c": "tensor<bf16, 64x64>:16", "bias": "tensor<bf16, 64>:16",
+        },
+        {"GROUP": 8, "TURNED": True},
+    ),
+    "fp8 matmul": (
+        ex07.scaled_matmul,
+        {
+            "a": "tensor<fp8e4m3, 64x64>:16", "b": "tensor<fp8e4m3, 64x64>:16",
+            "c": "tensor<bf16, 64x64>:16",
+            "scale_a": "tensor<fp32, 64>:16", "scale_b": "tensor<fp32, 64>:16",
+        },
+        {"GROUP": 8},
     ),
 }  # fmt: skip
 
@@ -194,7 +260,9 @@ def check_matrix_code(chip: str, asm: Any) -> None:
         assert "ds_read_b128" in text or "ds_load_b128" in text
 
 
-@pytest.mark.parametrize("module", [ex01, ex02, ex03, ex04, ex05], ids=lambda m: m.__name__)
+@pytest.mark.parametrize(
+    "module", [ex01, ex02, ex03, ex04, ex05, ex06, ex07], ids=lambda m: m.__name__
+)
 def test_the_examples_run_as_they_are(place: str, module: Any, capsys: Any) -> None:
     module.main()
     assert capsys.readouterr().out.strip()
