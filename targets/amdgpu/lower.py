@@ -277,7 +277,7 @@ class AmdMachine:
 
     def cast(self, value: ir.Value, source: ir.Type, result: ir.Type, signed: bool) -> ir.Value:
         """Return `value` converted by an instruction."""
-        return lower_cast.cast(value, source, result, signed)
+        return lower_cast.cast(self.chip, value, source, result, signed)
 
     def native(self, op: ir.Operation, operands: Sequence[ir.Value]) -> ir.Value | None:
         """Return the result of an op that LLVM has only under the target's own name."""

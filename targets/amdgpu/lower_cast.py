@@ -15,7 +15,7 @@ Source: LLVM's IntrinsicsAMDGPU.td; AMD's CDNA4 and RDNA4 instruction set manual
 from __future__ import annotations
 
 from mlir import ir
-from mlir.dialects import arith, rocdl
+from mlir.dialects import arith, llvm, rocdl
 
 from tiledsl.dialects.diagnostics import CompilerBug
 from tiledsl.targets.amdgpu.chips import Chip
@@ -35,7 +35,7 @@ def conversions(chip: Chip) -> frozenset[tuple[str, str]]:
     return _EVERYWHERE | _FP8 if chip.fp8 == "ocp" else _EVERYWHERE
 
 
-def cast(value: ir.Value, source: ir.Type, result: ir.Type, signed: bool) -> ir.Value:
+def cast(chip: Chip, value: ir.Value, source: ir.Type, result: ir.Type, signed: bool) -> ir.Value:
     """Return a scalar or vector converted; see `Machine.cast`.
 
     Raises:
@@ -43,7 +43,7 @@ def cast(value: ir.Value, source: ir.Type, result: ir.Type, signed: bool) -> ir.
     """
     names = str(source), str(result)
     if names[0] in _LARGEST and names[1] == "f32":
-        return _from_fp8(value, names[0])
+        return _from_fp8(chip, value, names[0])
     if names[0] == "f32" and names[1] in _LARGEST:
         return _to_fp8(value, names[1])
     if isinstance(result, ir.IntegerType) and isinstance(source, ir.FloatType):
@@ -52,14 +52,23 @@ def cast(value: ir.Value, source: ir.Type, result: ir.Type, signed: bool) -> ir.
     raise CompilerBug(f"expected a conversion that the chip has, found {source} to {result}")
 
 
-def _from_fp8(value: ir.Value, format_: str) -> ir.Value:
+def _from_fp8(chip: Chip, value: ir.Value, format_: str) -> ir.Value:
     """Convert words of four fp8, half a word an instruction."""
     pair = emit.vector_of(2, ir.F32Type.get())
     convert = rocdl.cvt_pk_f32_fp8 if format_ == "f8E4M3FN" else rocdl.cvt_pk_f32_bf8
-    halves = [
-        convert(pair, word, upper) for word in emit.to_words(value) for upper in (False, True)
-    ]
+    words = emit.to_words(value)
+    if chip.matrix == "wmma":
+        words = [_not_by_dpp(word) for word in words]
+    halves = [convert(pair, word, upper) for word in words for upper in (False, True)]
     return _cut([f32 for half in halves for f32 in emit.elements(half)], value)
+
+
+def _not_by_dpp(word: ir.Value) -> ir.Value:
+    """Return the word through an empty piece of assembly, which is no instruction.
+
+    LLVM 22.1 dies on RDNA (in GCNDPPCombine) where such a conversion could read its word permuted.
+    """
+    return llvm.inline_asm(word.type, [word], "", "=v,0")
 
 
 def _to_fp8(value: ir.Value, format_: str) -> ir.Value:

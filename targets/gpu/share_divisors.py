@@ -130,10 +130,18 @@ def _keys(value: ir.Value) -> Sequence[Hashable]:
         if read is not None:
             return read(op)
         if op.operation.name.startswith(("arith.", "math.")) and op.operation.operands:
-            columns = zip(*(_keys(v) for v in op.operation.operands), strict=True)
-            return [(value, *column) for column in columns]
-    count = emit.registers_of(value) if emit.is_vector(value.type) else 1
-    return [(value, i) for i in range(count)]
+            return [(value, *column) for column in zip(*_operand_keys(value, op), strict=True)]
+    return [(value, i) for i in range(_count(value))]
+
+
+def _count(value: ir.Value) -> int:
+    return emit.registers_of(value) if emit.is_vector(value.type) else 1
+
+
+def _operand_keys(value: ir.Value, op: Any) -> list[Sequence[Hashable]]:
+    """Return each operand's keys; a scalar's (the condition of a select) is every register's."""
+    operands = op.operation.operands
+    return [list(_keys(v)) * (_count(value) // _count(v)) for v in operands]
 
 
 def _broadcast_keys(op: Any) -> Sequence[Hashable]:

@@ -373,6 +373,25 @@ def test_fp8_converts_two_at_a_time_and_is_clamped_first(chip: str) -> None:
         assert re.search("v_maximum|v_minimum", text)
 
 
+@pytest.mark.parametrize("chip", [name for name in CHIPS if CHIPS[name].fp8 == "ocp"])
+@pytest.mark.parametrize("name", ["f8E4M3FN", "f8E5M2"])
+def test_fp8_of_another_lane_converts(chip: str, name: str) -> None:
+    """LLVM dies on RDNA of a conversion that reads its operand by DPP."""
+
+    def body(machine: AmdMachine, arguments: Arguments) -> None:
+        word = machine.shuffle_xor(words(machine, arguments[0]), 1)
+        before, after = ir.Type.parse(name), ir.F32Type.get()
+        keep(
+            machine,
+            arguments[1],
+            machine.cast(emit.from_words([word], before), before, after, True),
+        )
+
+    text = assembly(chip, [POINTER] * 2, body)
+    assert "_dpp" in text
+    assert "v_cvt_pk_f32" in text
+
+
 def test_fp8_of_other_encodings_is_not_taken_for_ours() -> None:
     for chip in ("gfx90a", "gfx942", "gfx1100"):
         assert not [pair for pair in conversions(CHIPS[chip]) if "f8E4M3FN" in pair]

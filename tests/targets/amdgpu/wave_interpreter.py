@@ -180,6 +180,12 @@ def _nothing(t: Waves, op: Any) -> None:
     """Do what a fence does for lanes in lockstep."""
 
 
+def _assembly(t: Waves, op: Any, *operands: Array) -> Array | None:
+    """Do what our pieces of assembly do, all of them empty: give back what they are given."""
+    assert ir.StringAttr(op.operation.attributes["asm_string"]).value == ""
+    return operands[0] if operands else None
+
+
 def _packet(t: Waves, op: Any, found: re.Match[str]) -> Array:
     return np.zeros(t.count, np.int64)
 
@@ -376,7 +382,7 @@ _HANDLERS: dict[str, Callable[..., Any]] = {
     "rocdl.cvt.pk.fp8.f32": _to_fp8,
     "rocdl.cvt.pk.bf8.f32": _to_fp8,
     "llvm.fence": _nothing,
-    "llvm.inline_asm": _nothing,
+    "llvm.inline_asm": _assembly,
     "llvm.mlir.poison": _poison,
     "llvm.mlir.addressof": _address_of,
     "llvm.load": _load,

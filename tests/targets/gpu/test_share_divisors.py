@@ -172,6 +172,29 @@ def test_registers_are_equal_by_construction() -> None:
                       [[0, 1, 2, 3]], each, each]  # fmt: skip
 
 
+def test_a_scalar_that_selects_vectors_counts_for_every_register() -> None:
+    module = shared(
+        """
+        %one = arith.constant 1.0 : f32
+        %some = arith.cmpf ogt, %s, %one : f32
+        %d = vector.broadcast %s : f32 to vector<4xf32>
+        %n = arith.constant dense<2.0> : vector<4xf32>
+        %e = arith.select %some, %d, %n : vector<4xf32>
+        %m = arith.select %some, %x, %n : vector<4xf32>
+        %y = arith.addf %e, %m : vector<4xf32>
+        """
+    )
+    selects = [
+        op.operation.results[0]
+        for op in operations(module.operation)
+        if op.operation.name == "arith.select"
+    ]
+    assert [groups_of_equals(value) for value in selects] == [
+        [[0, 1, 2, 3]],
+        [[0], [1], [2], [3]],
+    ]
+
+
 def test_each_register_meets_its_own_divisor() -> None:
     module = shared(
         """
