@@ -69,6 +69,32 @@ def distinct_registers(layout: LinearLayout) -> Reindexed:
     return Reindexed(LinearLayout.from_flat(dims, layout.shape), f2.table([1 << i for i in keep]))
 
 
+@lru_cache(maxsize=4096)
+def slice_of(
+    layout: LinearLayout, starts: tuple[int, ...], shape: tuple[int, ...]
+) -> Reindexed | None:
+    """Give the layout of the part of a tile that begins at `starts`, multiples of its `shape`.
+
+    None where registers alone do not lead from one part to the next: where lanes or warps move
+    further than the part is long.
+    """
+    outside = layout.flatten(
+        [whole - part for whole, part in zip(layout.shape, shape, strict=True)]
+    )
+    others = [name for name in layout.in_dims if name != "register"]
+    if any(column & outside for name in others for column in layout.flat(name)):
+        return None
+    registers = layout.flat("register")
+    high = [column & outside for column in registers]
+    start = f2.Span(registers).solve(layout.flatten(starts))
+    if start is None:
+        return None
+    free = f2.kernel(high)
+    dims = {name: list(dim) for name, dim in layout.bases.items()}
+    dims["register"] = [layout.unflatten(f2.apply(registers, mask)) for mask in free]
+    return Reindexed(LinearLayout(dims, shape), f2.table(free) ^ start)
+
+
 def _project(layout: LinearLayout, axes: Sequence[int]) -> LinearLayout:
     """Collapse some dimensions to size 1: their coordinates become 0."""
     dims = {

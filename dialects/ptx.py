@@ -96,7 +96,9 @@ class CasOp(Op, name="ptx.cas"):
 
 
 class ProxyFenceOp(Op, name="ptx.proxy_fence"):
-    """`fence.proxy.async`: what this thread wrote to shared memory is visible to `ptx.wgmma`."""
+    """`fence.proxy.async`: what this thread wrote is visible to `ptx.wgmma` and copies of boxes."""
+
+    memory = Attr(str, "Which memory.", "shared", ("shared", "all"))
 
 
 class WgmmaFenceOp(Op, name="ptx.wgmma_fence"):
@@ -191,6 +193,26 @@ class TensorLoadOp(Op, name="ptx.tensor_load"):
     )
 
 
+class TensorStoreOp(Op, name="ptx.tensor_store"):
+    """`cp.async.bulk.tensor`: a box of shared memory to global memory."""
+
+    parts = VariadicOperand(Any_, "Source, !llvm.ptr<3>; predicate; map, !llvm.ptr; indices, i32.")
+
+
+class BulkCommitOp(Op, name="ptx.bulk_commit"):
+    """`cp.async.bulk.commit_group`: close the group of the `ptx.tensor_store` since the last."""
+
+    predicate = Operand(I1, "Whether to.")
+
+
+class BulkWaitOp(Op, name="ptx.bulk_wait"):
+    """`cp.async.bulk.wait_group`: wait until at most `pending` groups are in flight."""
+
+    predicate = Operand(I1, "Whether to.")
+    pending = Attr(int, "How many.")
+    read = Attr(bool, "Whether it is enough that shared memory has been read.", False)
+
+
 OPS: tuple[type[Op], ...] = (
     LoadOp,
     StoreOp,
@@ -210,5 +232,8 @@ OPS: tuple[type[Op], ...] = (
     MbarrierArriveOp,
     MbarrierWaitOp,
     TensorLoadOp,
+    TensorStoreOp,
+    BulkCommitOp,
+    BulkWaitOp,
 )
 TYPES: tuple[tuple[str, int], ...] = ()

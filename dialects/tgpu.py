@@ -201,10 +201,12 @@ class ProducerOp(Op, name="tgpu.producer", pure=True):
 
 
 class ProxyFenceOp(Op, name="tgpu.proxy_fence"):
-    """What this thread did to shared memory comes before what units do to it by themselves.
+    """What this thread did to memory comes before what units do to it by themselves.
 
-    Such units are those that multiply from shared memory and that copy boxes to it.
+    Such units are those that multiply from shared memory and that copy boxes to and from it.
     """
+
+    memory = Attr(str, "Which memory.", "shared", ("shared", "all"))
 
 
 class BoxCopyOp(Op, name="tgpu.box_copy"):
@@ -238,6 +240,77 @@ class BoxCopyOp(Op, name="tgpu.box_copy"):
     def box(self) -> Box:
         """Which box."""
         return Box.of(self.parts[3:])
+
+
+class SliceOp(Op, name="tgpu.slice", pure=True):
+    """The part of a tile that begins at `starts`, which no element changes its thread for.
+
+    Each start is a multiple of the part's extent; `layout_shape.slice_of` gives the layout.
+    """
+
+    source = Operand(Tile, "The tile.")
+    starts = Attr(list, "First index along each dimension.")
+    tile = Result(Tile, "The part; same elements.")
+
+    def verify(self) -> str | None:
+        """Require a part of the tile that begins at a multiple of its size."""
+        whole, part = shape_of(self.source.type), shape_of(self.tile.type)
+        inside = len(self.starts) == len(part) == len(whole) and all(
+            start % extent == 0 and start + extent <= size
+            for start, extent, size in zip(self.starts, part, whole, strict=True)
+        )
+        if not inside or element_of(self.source.type) != element_of(self.tile.type):
+            return f"expected a part of {self.source.type} at {self.starts}, found {self.tile.type}"
+        return None
+
+
+class BoxStoreOp(Op, name="tgpu.box_store"):
+    """Begin copying part of a box from a shared buffer to a tensor; it is a group by itself.
+
+    The parts are the buffer, then those of `tile.descriptor_store` without its tile: where the
+    whole box is. Issued by the first thread; where `groups` says what each bit of the warpgroup's
+    number adds to an index of the buffer, by the first thread of each warpgroup for the elements
+    that its own threads wrote there. What else touches such a buffer does so by warpgroups, too.
+    """
+
+    parts = VariadicOperand(Any_, "Buffer, base, sizes, strides, indices.", 17)
+    extents = Attr(list, "Of the whole box.")
+    starts = Attr(list, "Where in the box the buffer's first element goes.")
+    copied = Attr(list, "Rows and columns that one instruction copies.")
+    groups = Attr(list, "By bit of the warpgroup's number, rows and columns it adds; or empty.")
+    map = Attr(int, "As of `tgpu.box_copy`.", None)
+
+    @property
+    def buffer(self) -> ir.Value:
+        """Where the elements are."""
+        return self.parts[0]
+
+    @property
+    def box(self) -> Box:
+        """Where they go; `starts` further on."""
+        return Box.of(self.parts[1:])
+
+    @property
+    def by_warpgroup(self) -> bool:
+        """Whether each warpgroup copies its own part."""
+        return bool(self.groups)
+
+
+class StoreWaitOp(Op, name="tgpu.store_wait"):
+    """Wait, in threads that issue `tgpu.box_store`, for all but their latest `pending`.
+
+    With `read` only until the buffers have been read; else until what they wrote is visible to
+    the thread that waits.
+    """
+
+    pending = Attr(int, "Copies that may still be in flight.")
+    read = Attr(bool, "Whether having read the buffers is enough.", False)
+
+
+class WarpgroupBarrierOp(Op, name="tgpu.warpgroup_barrier"):
+    """All threads of a warpgroup arrive before any of them goes on; shared memory is visible."""
+
+    proxy = Attr(bool, "As of `tgpu.barrier`.", False)
 
 
 class BarrierOp(Op, name="tgpu.barrier"):
@@ -392,7 +465,11 @@ OPS: tuple[type[Op], ...] = (
     MbarrierEndOp,
     BoxCopyOp,
     ProducerOp,
+    SliceOp,
+    BoxStoreOp,
+    StoreWaitOp,
     ProxyFenceOp,
+    WarpgroupBarrierOp,
     BarrierOp,
     MmaOp,
     WarpgroupMmaOp,

@@ -196,7 +196,7 @@ class TensorMaps:
     """Makes the descriptions of tensors that a kernel takes behind its arguments, and keeps them.
 
     A tensor without elements has no description: in its place goes one of a single zero, so that
-    everything in it still reads as zero.
+    everything in it still reads as zero. What is written goes to another place, which nobody reads.
     """
 
     _KEPT = 256
@@ -232,15 +232,21 @@ class TensorMaps:
         size = element_bytes(spec.element)
         strides = tuple(number(one) * size for one in spec.strides)
         if min(sizes) <= 0:
-            address = _zeros(self._place)
+            address = _no_elements(self._place, spec.written)
             sizes, strides = (1,) * len(sizes), (16,) * len(strides)
         described = TensorMap(spec.element, address, sizes, strides, spec.box, spec.swizzle)
         return driver.encode_tensor_map(described, index)
 
 
 @cache
-def _zeros(place: str) -> int:
-    """Return the address of some zeros on a device."""
+def _no_elements(place: str, written: bool) -> int:
+    """Return the address on a device of what stands for a tensor without elements: some zeros.
+
+    Args:
+        place: The device.
+        written: Whether a kernel may write there; what is read stays zero.
+    """
+    del written  # two places
     vendor, index = split_place(place)
     address = _driver(vendor).allocate(16, index)
     _driver(vendor).copy_in(address, np.zeros(16, np.uint8), index)

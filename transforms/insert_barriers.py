@@ -19,11 +19,14 @@ accesses through one pointer argument conflict if one writes, unless the same th
 Atomics publish and acquire for the whole program: those that release come after all earlier
 accesses, those that acquire before all later ones; two that commute need no order.
 
-Units that multiply from shared memory, or copy boxes to it, see what threads did there only after
-a fence of the threads; barriers carry it (`proxy`). A slot that boxes are copied to again and again
-needs no barrier of all threads: warps arrive at an mbarrier when they have read it, and who copies
-waits there. What products read takes no fence, as they and the copies are units alike; what
-threads read themselves (`local_load`) does, by each of them before its warp arrives.
+Where a copy to a tensor reads a buffer by parts, each warpgroup its own, a barrier of the
+warpgroup's threads does for its accesses among each other. What such a copy reads and writes counts
+from the wait for it (`wait_for_stores`). A slot that boxes are copied to again and again needs no
+barrier of all threads: warps arrive at an mbarrier when they have read it, and who copies waits
+there.
+
+Units that multiply from shared memory, or copy boxes to and from it, see what threads did only
+after a fence of the threads: `proxy_fences`.
 
 The author's own barriers (`tile.barrier`) order global memory whatever the analysis knows.
 
@@ -41,16 +44,19 @@ becomes
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from functools import reduce
 
 from mlir import ir
 
 from tiledsl.dialects import tgpu, tile
 from tiledsl.dialects.contracts import operations
 from tiledsl.dialects.layouts import Layouts
+from tiledsl.transforms.access import stronger
 from tiledsl.transforms.kernels import body, kernels
-from tiledsl.transforms.memory_accesses import Accesses, State
-from tiledsl.transforms.shared_uses import buffer_uses
+from tiledsl.transforms.memory_accesses import Accesses
+from tiledsl.transforms.memory_state import State
+from tiledsl.transforms.program_walk import ProgramWalk
+from tiledsl.transforms.proxy_fences import order_proxies
 
 
 def insert_barriers(module: ir.Module) -> None:
@@ -61,55 +67,14 @@ def insert_barriers(module: ir.Module) -> None:
             tgpu.BarrierOp.build(memory="all", loc=op.location, ip=ir.InsertionPoint(op))
             op.operation.erase()
     for kernel in kernels(module):
-        for op, memory in _needed(kernel, Accesses(kernel, layouts)).items():
-            tgpu.BarrierOp.build(memory=memory, loc=op.location, ip=ir.InsertionPoint(op))
-        _order_proxies(kernel)
-
-
-_BY_UNITS = (tgpu.WarpgroupMmaOp, tgpu.BoxCopyOp)
-_BY_THREADS = (tgpu.LocalStoreOp, tgpu.LocalLoadOp, tgpu.AsyncCopyOp, tgpu.ShareResultOp)
-_LOOPS = ("scf.for", "scf.while")
-
-
-def _order_proxies(kernel: ir.OpView) -> None:
-    """Let barriers order what threads do to shared memory with what units do to it.
-
-    In loops in which threads themselves leave it alone the fence stands before the loop.
-    """
-    if not any(isinstance(op, _BY_UNITS) for op in operations(kernel.operation)):
-        return
-    yes = ir.BoolAttr.get(True, kernel.operation.context)
-    fenced: set[ir.Operation] = set()
-    for op in list(operations(kernel.operation)):
-        if isinstance(op, tgpu.MbarrierArriveOp) and any(map(_threads_read, op.slots)):
-            op.operation.attributes["proxy"] = yes
-        if not isinstance(op, tgpu.BarrierOp | tgpu.ShareResultOp):
-            continue
-        idle = _outermost_idle_loop(op)
-        if idle is None:
-            op.operation.attributes["proxy"] = yes
-        elif idle not in fenced:
-            fenced.add(idle)
-            tgpu.ProxyFenceOp.build(loc=idle.location, ip=ir.InsertionPoint(idle))
-
-
-def _threads_read(slot: ir.Value) -> bool:
-    """Whether threads themselves read the buffer that a slot belongs to."""
-    buffer = slot.owner.buffer if isinstance(slot.owner, tgpu.SlotOp) else slot
-    return any(isinstance(user, tgpu.LocalLoadOp) for user in buffer_uses(buffer).users)
-
-
-def _outermost_idle_loop(op: ir.OpView) -> ir.Operation | None:
-    """Return the outermost loop around an op in which no thread accesses shared memory itself."""
-    found: ir.Operation | None = None
-    around: Any = op.operation.parent
-    while around.name != "func.func":
-        if around.name in _LOOPS:
-            if any(isinstance(one, _BY_THREADS) for one in operations(around)):
-                break
-            found = around.operation
-        around = around.parent
-    return found
+        accesses = Accesses(kernel, layouts)
+        for op, memory in _needed(kernel, accesses).items():
+            place = ir.InsertionPoint(op)
+            if memory == "warpgroup":
+                tgpu.WarpgroupBarrierOp.build(loc=op.location, ip=place)
+            else:
+                tgpu.BarrierOp.build(memory=memory, loc=op.location, ip=place)
+        order_proxies(kernel, accesses)
 
 
 def _needed(kernel: ir.OpView, accesses: Accesses) -> dict[ir.Operation, str]:
@@ -131,7 +96,7 @@ def _needed(kernel: ir.OpView, accesses: Accesses) -> dict[ir.Operation, str]:
 
 
 @dataclass
-class _Walk:
+class _Walk(ProgramWalk[State]):
     """The walk over a kernel: where barriers must stand, found so far.
 
     A barrier once found stays, so the walk round a loop ends: what flows in only grows.
@@ -142,21 +107,7 @@ class _Walk:
     only_check: bool = False
     """Whether only the presence of all barriers is asked, not where the best place is."""
 
-    def block(self, block: ir.Block, state: State) -> State:
-        """Walk a block and give what may have happened at its end."""
-        for op in block.operations:
-            match op.operation.name:
-                case "scf.for":
-                    state = self._for(op.operation, state)
-                case "scf.while":
-                    state = self._while(op.operation, state)
-                case "scf.if":
-                    state = self._if(op.operation, state)
-                case _:
-                    state = self._op(op, state)
-        return state
-
-    def _op(self, op: ir.OpView, state: State) -> State:
+    def op(self, op: ir.OpView, state: State) -> State:
         """Decide on a barrier before an op and let the op happen."""
         if isinstance(op, tgpu.BarrierOp):
             return state.after_barrier(op.memory)
@@ -164,53 +115,26 @@ class _Walk:
         if found is None:
             return state
         operation = op.operation
-        wanted = state.conflict(found)
-        known = self.barriers.get(operation)
-        if wanted and known != "all":
-            known = self.barriers[operation] = wanted
+        known = stronger(state.conflict(found), self.barriers.get(operation, ""))
         if known:
+            self.barriers[operation] = known
             state = state.after_barrier(known)
         return state.then(found)
 
-    def _if(self, op: ir.Operation, state: State) -> State:
-        ends = [self.block(region.blocks[0], state) for region in op.regions if len(region.blocks)]
-        if len(ends) < 2:
-            ends.append(state)
-        return ends[0].joined(ends[1])
-
-    def _for(self, op: ir.Operation, state: State) -> State:
+    def loop(self, op: ir.Operation, state: State) -> State:
         """Walk a loop: what only its first trip waits for is waited for before it."""
         if op in self.barriers:
             state = state.after_barrier(self.barriers[op])
         if self.only_check:
-            return self._trips(op, state)
+            return self.trips(op, state)
         alone = _Walk(self.accesses, dict(self.barriers))
-        alone._trips(op, State(copies=state.copies))
+        alone.trips(op, State(copies=state.copies, storing=state.storing))
         entered = _Walk(self.accesses, dict(alone.barriers))
-        end = entered._trips(op, state)
+        end = entered.trips(op, state)
         more = dict(entered.barriers.items() - alone.barriers.items())
         if more:
-            memory = "all" if "all" in more.values() else "shared"
+            memory = reduce(stronger, more.values())
             self.barriers = {**alone.barriers, op: memory}
-            return self._trips(op, state.after_barrier(memory))
+            return self.trips(op, state.after_barrier(memory))
         self.barriers = entered.barriers
         return end
-
-    def _trips(self, op: ir.Operation, state: State) -> State:
-        entry = state.entering(op)
-        while True:
-            end = self.block(op.regions[0].blocks[0], entry)
-            merged = entry.joined(end.next_trip(op))
-            if merged == entry:
-                return end.leaving(op).joined(state)
-            entry = merged
-
-    def _while(self, op: ir.Operation, state: State) -> State:
-        entry = state
-        while True:
-            decided = self.block(op.regions[0].blocks[0], entry)
-            end = self.block(op.regions[1].blocks[0], decided)
-            merged = entry.joined(end.next_trip(op))
-            if merged == entry:
-                return decided.leaving(op)
-            entry = merged

@@ -25,6 +25,7 @@ class MapSpec:
         strides: Elements from one to the next along each dimension but the first.
         box: Elements along each dimension of what one copy moves.
         swizzle: Bytes of the permutation's pattern, 0 for none.
+        written: Whether boxes are copied to the tensor.
     """
 
     element: str
@@ -33,6 +34,7 @@ class MapSpec:
     strides: tuple[Number, ...]
     box: tuple[int, ...]
     swizzle: int
+    written: bool = False
 
     @staticmethod
     def write(specs: Sequence[MapSpec]) -> str:
@@ -54,6 +56,7 @@ class MapSpec:
                 pairs(one["strides"]),
                 tuple(one["box"]),
                 one["swizzle"],
+                one["written"],
             )
             for one in json.loads(text)
         ]

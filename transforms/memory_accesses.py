@@ -1,15 +1,13 @@
-"""What each op does to memory, and what may have happened since the last barrier.
+"""What each op does to memory.
 
-`Accesses` reads ops into `Action`s; a `State` is the set of accesses that no barrier has ordered
-yet. Both are values: states compare equal and join, so that a walk round a loop can tell when
-nothing changes. `insert_barriers` has the rules in prose.
+`Accesses` reads ops into `Action`s (`memory_state`): which bytes of shared memory, or which of the
+kernel's arguments, an op reads or writes, and who does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from itertools import zip_longest
+from functools import cached_property
 
 from mlir import ir
 
@@ -18,215 +16,13 @@ from tiledsl.dialects.diagnostics import CompilerBug
 from tiledsl.dialects.layout import LinearLayout
 from tiledsl.dialects.layouts import Layouts
 from tiledsl.dialects.types import held_by, is_pointer, is_tile, shape_of
+from tiledsl.transforms.access import THREAD_0, Global, Region, Shared
+from tiledsl.transforms.axis_facts import AxisFacts
+from tiledsl.transforms.memory_state import Action
 from tiledsl.transforms.rewrite import is_used, terminator
-from tiledsl.transforms.shared_uses import buffer_bytes, reads_shared
-from tiledsl.transforms.slot_index import UNKNOWN, Slot, slot_of
-
-THREAD_0 = "thread 0"
-Maker = tuple[ir.Value, LinearLayout] | str
-"""Who makes an access: threads by pointers and layout, or the first thread alone."""
-
-
-@dataclass(frozen=True)
-class Shared:
-    """An access of a shared buffer.
-
-    Attributes:
-        buffer: The `tgpu.alloc`.
-        start: First byte of the buffer, and
-        end: one past the last; both 0 before buffers are placed.
-        slot: Which slot.
-        writes: Whether it writes.
-        layout: How threads share the tile; None if several may touch one element.
-        guarded: Whether mbarriers order it after all that was done to the same buffer.
-    """
-
-    buffer: ir.Operation
-    start: int
-    end: int
-    slot: Slot
-    writes: bool
-    layout: LinearLayout | None
-    guarded: bool = False
-
-    def conflicts(self, later: Shared) -> bool:
-        """Whether a barrier must stand between this and a later access."""
-        if not (self.writes or later.writes):
-            return False
-        if self.buffer != later.buffer:
-            return self.start < later.end and later.start < self.end
-        if later.guarded:
-            return False
-        same_thread = self.layout is not None and self.layout == later.layout
-        return not same_thread and not self.slot.differs(later.slot)
-
-
-_NOTHING = frozenset[Shared]()
-
-
-@dataclass(frozen=True)
-class Global:
-    """An access of global memory.
-
-    Attributes:
-        bases: Numbers of the kernel's arguments that the pointers come from; None if unknown.
-        writes: Whether it writes.
-        maker: Who makes it, where that is one thread for each element.
-        kind: For atomics whose result is not used, the operation: two of one kind commute.
-        acquires: Whether everything later comes after it.
-        releases: Whether everything earlier comes before it.
-    """
-
-    bases: frozenset[int] | None
-    writes: bool
-    maker: Maker | None = None
-    kind: str | None = None
-    acquires: bool = False
-    releases: bool = False
-
-    def conflicts(self, later: Global) -> bool:
-        """Whether a barrier must stand between this and a later access."""
-        if self.maker == later.maker == THREAD_0:
-            return False
-        if self.acquires or later.releases:
-            return True
-        if not (self.writes or later.writes) or (self.kind and self.kind == later.kind):
-            return False
-        if self.maker is not None and self.maker == later.maker:
-            return False
-        return self.bases is None or later.bases is None or bool(self.bases & later.bases)
-
-
-@dataclass(frozen=True)
-class Action:
-    """What an op does, in order: accesses, an inner barrier, and what follows it.
-
-    Attributes:
-        shared: Accesses of shared memory.
-        copies: Shared buffers that asynchronous copies begin to write.
-        waits: Copies groups that may stay in flight, where the op waits.
-        touched: Accesses of global memory.
-        after: Shared accesses behind the op's own barrier, where it has one.
-        flying: Shared accesses that go on until a product is waited for.
-        lands: Products that may stay in flight, where the op waits for the others.
-        checked: Shared accesses that must not meet earlier ones, and that later ones wait for by
-            themselves, at a transaction barrier.
-        given_up: Shared accesses of others that the op lets happen, when products are over.
-    """
-
-    shared: tuple[Shared, ...] = ()
-    copies: tuple[Shared, ...] = ()
-    waits: int | None = None
-    touched: tuple[Global, ...] = ()
-    after: tuple[Shared, ...] | None = None
-    flying: tuple[Shared, ...] | None = None
-    lands: int | None = None
-    checked: tuple[Shared, ...] = ()
-    given_up: tuple[Shared, ...] = ()
-
-
-@dataclass(frozen=True)
-class State:
-    """The accesses that may have happened since the last barrier, and those in flight.
-
-    Attributes:
-        shared: Accesses of shared memory since the last barrier.
-        copies: What asynchronous copies in flight write.
-        touched: Accesses of global memory since the last barrier.
-        flying: What products in flight read, the latest product first.
-    """
-
-    shared: frozenset[Shared] = frozenset()
-    copies: frozenset[Shared] = frozenset()
-    touched: frozenset[Global] = frozenset()
-    flying: tuple[frozenset[Shared], ...] = ()
-
-    def conflict(self, action: Action) -> str:
-        """Give the kind of barrier that must stand before an action, "" for none."""
-        if any(old.conflicts(new) for old in self.touched for new in action.touched):
-            return "all"
-        new_shared = (*action.shared, *action.copies, *action.checked)
-        for old in (one for product in self.flying for one in product):
-            if any(old.conflicts(new) for new in (*new_shared, *action.given_up)):
-                raise CompilerBug(f"expected {old} to be waited for before it is overwritten")
-        new_shared += action.flying or ()
-        if any(old.conflicts(new) for old in self.shared for new in new_shared):
-            return "shared"
-        return ""
-
-    def after_barrier(self, memory: str) -> State:
-        """Give what is left to be ordered after a barrier."""
-        touched = frozenset[Global]() if memory == "all" else self.touched
-        return replace(self, shared=frozenset(), touched=touched)
-
-    def then(self, action: Action) -> State:
-        """Give the state after an action."""
-        if action.waits is not None:
-            left = frozenset[Shared]() if action.waits == 0 else self.copies
-            return replace(self, shared=self.shared | self.copies, copies=left)
-        if action.after is not None:
-            return replace(self, shared=frozenset(action.after), touched=frozenset())
-        if action.flying is not None:
-            return replace(self, flying=(frozenset(action.flying), *self.flying))
-        if action.lands is not None:
-            landed = self.shared.union(*self.flying[action.lands :])
-            return replace(self, shared=landed, flying=self.flying[: action.lands])
-        return replace(
-            self,
-            shared=self.shared.union(action.shared),
-            # Which groups a wait waits for is not followed: the whole buffer is as good as copied.
-            copies=self.copies.union(replace(one, slot=UNKNOWN) for one in action.copies),
-            touched=self.touched.union(action.touched),
-        )
-
-    def joined(self, other: State) -> State:
-        """Give what may have happened on either of two ways."""
-        return State(
-            self.shared | other.shared,
-            self.copies | other.copies,
-            self.touched | other.touched,
-            tuple(a | b for a, b in zip_longest(self.flying, other.flying, fillvalue=_NOTHING)),
-        )
-
-    def _with_slots(self, restated: Callable[[Slot], Slot]) -> State:
-        """Restate the slots of what is read and written."""
-
-        def all_of(some: frozenset[Shared]) -> frozenset[Shared]:
-            return frozenset(replace(one, slot=restated(one.slot)) for one in some)
-
-        return replace(self, shared=all_of(self.shared), flying=tuple(map(all_of, self.flying)))
-
-    def entering(self, loop: ir.Operation) -> State:
-        """Restate the state before a loop for its first trip."""
-        return self._with_slots(lambda slot: slot.on_entry(loop))
-
-    def next_trip(self, loop: ir.Operation) -> State:
-        """Restate the state at the end of a trip for the next one.
-
-        A pointer computed in the loop has another value by then.
-        """
-        touched = {
-            replace(one, maker=None)
-            if isinstance(one.maker, tuple) and _inside(one.maker[0], loop)
-            else one
-            for one in self.touched
-        }
-        restated = self._with_slots(lambda slot: slot.next_trip(loop))
-        return replace(restated, touched=frozenset(touched))
-
-    def leaving(self, loop: ir.Operation) -> State:
-        """Restate the state at the end of a loop's last trip for what follows."""
-        return self._with_slots(lambda slot: slot.on_exit(loop))
-
-
-def _inside(value: ir.Value, loop: ir.Operation) -> bool:
-    owner = value.owner
-    op = owner.owner.operation if isinstance(owner, ir.Block) else owner.operation.parent
-    while op is not None and op.name != "func.func":
-        if op.operation == loop:
-            return True
-        op = op.parent
-    return False
+from tiledsl.transforms.shared_uses import buffer_bytes, buffer_uses, reads_shared
+from tiledsl.transforms.slot_index import Slot, constant_of, slot_of
+from tiledsl.transforms.stores_in_flight import BoxStore, Wait
 
 
 @dataclass
@@ -271,6 +67,11 @@ class Accesses:
                     checked=(written,),
                     touched=(self._global(op.box.base, False),),
                 )
+            case tgpu.BoxStoreOp():
+                source = self._shared(op.buffer, False, None)
+                return Action(stores=(BoxStore(source, self._box(op)),))
+            case tgpu.StoreWaitOp():
+                return Action(store_wait=Wait(op.pending, op.read))
             case tgpu.MbarrierInitOp() | tgpu.MbarrierEndOp():
                 return Action((self._shared(op.barriers, True, None),))
             case tgpu.MbarrierWaitOp():
@@ -300,7 +101,11 @@ class Accesses:
             raise CompilerBug(f"expected a buffer that `tgpu.alloc` made, found {buffer}")
         start = op.offset
         end = 0 if start is None else start + buffer_bytes(op.buffer.type)
-        return Shared(op.operation, start or 0, end, slot, writes, self._by_one(type_))
+        layout = self._by_one(type_)
+        by_warpgroup = _by_warpgroup(op)
+        return Shared(
+            op.operation, start or 0, end, slot, writes, layout, by_warpgroup=by_warpgroup
+        )
 
     def _by_one(self, type_: ir.Type | None) -> LinearLayout | None:
         """Give the layout of a tile of which each element belongs to one thread."""
@@ -315,6 +120,32 @@ class Accesses:
             return Global(self.bases(ptr), writes, THREAD_0 if writes else None)
         layout = self._by_one(ptr.type)
         return Global(self.bases(ptr), writes, None if layout is None else (ptr, layout))
+
+    def _box(self, op: tgpu.BoxStoreOp) -> Global:
+        """Read what a copy from shared memory writes."""
+        box, shape = op.box, shape_of(held_by(op.buffer.type))
+        ones = (1,) * (len(box.indices) - len(shape))
+        extents, starts = (*ones, *op.extents), (*(0 for _ in ones), *op.starts)
+        divided = all(
+            self._facts.of(index).divisor % extent == 0
+            for index, extent in zip(box.indices, extents, strict=True)
+        )
+        first = [
+            (value, more + start)
+            for (value, more), start in zip(map(_split, box.indices), starts, strict=True)
+        ]
+        region = Region(
+            (box.base, *box.sizes, *box.strides),
+            tuple(first),
+            (*ones, *shape),
+            starts,
+            (extents, shape, *op.copied, *op.groups) if divided else None,
+        )
+        return Global(self.bases(box.base), True, region=region)
+
+    @cached_property
+    def _facts(self) -> AxisFacts:
+        return AxisFacts(self.kernel)
 
     def _atomic(self, op: tile.AtomicRmwOp | tile.AtomicCasOp) -> Global:
         used = is_used(op.old)
@@ -331,6 +162,24 @@ class Accesses:
         if ptr not in self._bases:
             self._bases[ptr] = pointer_bases(ptr, self.kernel)
         return self._bases[ptr]
+
+
+def _by_warpgroup(alloc: tgpu.AllocOp) -> bool:
+    """Whether each warpgroup has a part of a buffer, which others leave alone."""
+    users = buffer_uses(alloc.buffer).users
+    return any(isinstance(user, tgpu.BoxStoreOp) and user.by_warpgroup for user in users)
+
+
+def _split(index: ir.Value) -> tuple[ir.Value, int]:
+    """Return an index as a value and a constant that was added to it."""
+    owner = index.owner
+    if not isinstance(owner, ir.Block) and owner.operation.name == "arith.addi":
+        left, right = owner.operation.operands
+        more = constant_of(right)
+        if more is not None:
+            value, rest = _split(left)
+            return value, rest + more
+    return index, 0
 
 
 def pointer_bases(ptr: ir.Value, kernel: ir.OpView) -> frozenset[int] | None:

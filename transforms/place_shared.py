@@ -3,7 +3,8 @@
 A buffer lives from its first access to its last. A loop that it is accessed in but not allocated in
 carries it around, so it lives through the whole loop; one allocated in the loop's body is a new one
 each time. While an asynchronous copy may still be writing, its buffer lives: until an `async_wait`
-with nothing pending, or to the end.
+with nothing pending, or to the end. Buffers that boxes are copied from one after the other, with no
+loop between, live as long as the last of them, if there is room: the copies go on meanwhile.
 
 Sharing bytes costs a barrier between the last access of one buffer and the first of the next;
 `insert_barriers`, which runs later, sees the overlap and puts it in. That is worth it for kilobytes
@@ -50,12 +51,15 @@ def place_shared(module: ir.Module, *, limit: int) -> None:
     for kernel in kernels(module):
         moments = _Moments.of(kernel)
         lifetimes = [moments.lifetime(alloc) for alloc in moments.allocs]
+        flowing = [moments.lifetime(alloc, flowing=True) for alloc in moments.allocs]
         apart = [
             moments.through_loop(alloc, lifetime)
-            for alloc, lifetime in zip(moments.allocs, lifetimes, strict=True)
+            for alloc, lifetime in zip(moments.allocs, flowing, strict=True)
         ]
         placement = place(apart, _SMALL_BYTES)
         if placement.bytes > limit // _ROOM:
+            placement = place(flowing, _SMALL_BYTES)
+        if placement.bytes > limit:
             placement = place(lifetimes, _SMALL_BYTES)
         if placement.bytes > limit:
             placement = place(lifetimes)
@@ -119,8 +123,13 @@ class _Moments:
                     self.last += 1
                     self.end[operation] = self.last
 
-    def lifetime(self, alloc: tgpu.AllocOp) -> Lifetime:
-        """Give when a buffer lives; one that is never accessed, at its allocation."""
+    def lifetime(self, alloc: tgpu.AllocOp, *, flowing: bool = False) -> Lifetime:
+        """Give when a buffer lives; one that is never accessed, at its allocation.
+
+        Args:
+            alloc: The buffer.
+            flowing: Whether it lives while boxes are copied from other buffers, too.
+        """
         operation = alloc.operation
         around = self.loops[operation]
         start: list[int] = []
@@ -131,7 +140,8 @@ class _Moments:
             held = self.loops[user.operation][len(around) :]
             whole = held[0] if held else user.operation
             start.append(self.begin[whole])
-            end.append(self.end[whole])
+            last_user = _last_of_row(user) if flowing and whole == user.operation else whole
+            end.append(self.end[last_user])
             copied = copied or isinstance(user, tgpu.AsyncCopyOp)
         first = min(start, default=self.begin[operation])
         last = max(end, default=self.begin[operation])
@@ -146,3 +156,18 @@ class _Moments:
             return lifetime
         start, end = self.begin[around[-1]], self.end[around[-1]]
         return replace(lifetime, start=start, end=max(end, lifetime.end))
+
+
+def _last_of_row(user: ir.OpView) -> ir.Operation:
+    """Give the last op of its block that copies a box out as `user` does, before any loop."""
+    last = user.operation
+    if not isinstance(user, tgpu.BoxStoreOp):
+        return last
+    found = False
+    for op in last.block.operations:
+        found = found or op.operation == user.operation
+        if found and op.operation.name in _LOOPS:
+            break
+        if found and isinstance(op, tgpu.BoxStoreOp):
+            last = op.operation
+    return last

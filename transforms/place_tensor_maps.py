@@ -5,8 +5,8 @@ of the arguments' values: `map_spec.MapSpec` says how. Descriptions that are ali
 they follow the author's arguments.
 
 Before: the `tgpu` level, after `swizzle_shared`, which decides the boxes' permutation.
-After: the same; every `tgpu.box_copy` names its argument, and the kernel's `tgpu.tensor_maps` holds
-the `MapSpec`s as text, in the order of the arguments.
+After: the same; every `tgpu.box_copy` and `tgpu.box_store` names its argument, and the kernel's
+`tgpu.tensor_maps` holds the `MapSpec`s as text, in the order of the arguments.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def place_tensor_maps(module: ir.Module) -> None:
         block = body(kernel)
         given = len(block.arguments)
         for op in list(operations(kernel.operation)):
-            if isinstance(op, tgpu.BoxCopyOp):
+            if isinstance(op, tgpu.BoxCopyOp | tgpu.BoxStoreOp):
                 spec = _spec(op, layouts)
                 number = specs.setdefault(spec, given + len(specs))
                 op.operation.attributes["map"] = ir.IntegerAttr.get(
@@ -116,7 +116,7 @@ def place_tensor_maps(module: ir.Module) -> None:
 
 
 def operand_in(buffer: ir.Value, layouts: Layouts) -> SharedOperand:
-    """Return how a buffer holds the boxes that are copied to it."""
+    """Return how a buffer holds the boxes that are copied to or from it."""
     held = held_by(buffer.type)
     found = operand_of(layouts.of(held), storage_bits(held) // 8, 1)
     if found is None or found.fastest != 1:
@@ -124,10 +124,14 @@ def operand_in(buffer: ir.Value, layouts: Layouts) -> SharedOperand:
     return found
 
 
-def _spec(op: tgpu.BoxCopyOp, layouts: Layouts) -> MapSpec:
+def _spec(op: tgpu.BoxCopyOp | tgpu.BoxStoreOp, layouts: Layouts) -> MapSpec:
     box, held = op.box, held_by(op.buffer.type)
     operand = operand_in(op.buffer, layouts)
-    rows = operand.shape[0]
+    element, rows, writes = str(element_of(held)), operand.shape[0], False
+    if isinstance(op, tgpu.BoxStoreOp):
+        rows, writes = op.copied[0], True
+    elif op.rounds:
+        element = op.rounds
     rank = len(box.sizes)
     strides = list(reversed(box.strides))[1:]
     numbers = [number_of(one) for one in (*reversed(box.sizes), *strides, box.base)]
@@ -135,12 +139,13 @@ def _spec(op: tgpu.BoxCopyOp, layouts: Layouts) -> MapSpec:
         raise CompilerBug(f"expected a tensor that the launcher can describe, found {op}")
     *known, base = cast("list[Number]", numbers)
     return MapSpec(
-        op.rounds or str(element_of(held)),
+        element,
         base[1],
         tuple(known[:rank]),
         tuple(known[rank:]),
         (operand.swizzle_bytes // operand.element_bytes, rows, *(1,) * (rank - 2)),
         operand.swizzle_bytes,
+        writes,
     )
 
 

@@ -7,7 +7,8 @@ once; this pass asks it for each `tgpu.alloc` and writes the answer into the buf
 
 Before: the `tgpu` level.
 After: the same, every buffer that only registers and asynchronous copies use with its best layout,
-and every buffer that products of warpgroups read in one that they can read.
+and every buffer that products of warpgroups read, or boxes are copied to or from, in one that
+serves those.
 
     %s = "tgpu.alloc"() : () -> !tgpu.shared<tensor<2x64x64xf16, @shared0>>     // row-major
 becomes
@@ -101,8 +102,8 @@ def _retype(uses: BufferUses, layout: LinearLayout, layouts: Layouts) -> None:
 
 
 def _takes_boxes(uses: BufferUses) -> bool:
-    """Whether boxes are copied to a buffer (it is not what counts their bytes)."""
-    boxes = (user for user in uses.users if isinstance(user, tgpu.BoxCopyOp))
+    """Whether boxes are copied to or from a buffer (it is not what counts their bytes)."""
+    boxes = (user for user in uses.users if isinstance(user, tgpu.BoxCopyOp | tgpu.BoxStoreOp))
     return any(box.buffer in uses.values for box in boxes)
 
 

@@ -14,7 +14,14 @@ from tiledsl.dialects import tgpu
 from tiledsl.dialects.diagnostics import CompilerBug
 from tiledsl.dialects.layout import LinearLayout
 from tiledsl.dialects.layout_f2 import IntArray
-from tiledsl.dialects.layout_shape import broadcast_registers, concat, join, register_map, split
+from tiledsl.dialects.layout_shape import (
+    broadcast_registers,
+    concat,
+    join,
+    register_map,
+    slice_of,
+    split,
+)
 from tiledsl.dialects.types import shape_of
 from tiledsl.targets.gpu import emit
 from tiledsl.targets.gpu.lowering import Handler, Lowering, element_type
@@ -126,6 +133,14 @@ def _convert(lowering: Lowering, op: tgpu.ConvertLayoutOp) -> None:
         lowering.define(op.tile, shuffle_lanes(lowering.place, plain(value), plan))
 
 
+def _slice(lowering: Lowering, op: tgpu.SliceOp) -> None:
+    part = slice_of(lowering.layout(op.source), tuple(op.starts), shape_of(op.tile.type))
+    if part is None:
+        raise CompilerBug(f"expected no element to change its thread in {op}")
+    order = registers_between(part.layout, lowering.layout(op.tile), op)
+    _define(lowering, op.tile, op.source, part.source[order])
+
+
 def _held_bits(value: ir.Value | Pointers) -> int:
     """Return the width of what each register of a tile holds."""
     if is_pointers(value):
@@ -134,6 +149,7 @@ def _held_bits(value: ir.Value | Pointers) -> int:
 
 
 HANDLERS: dict[str, Handler] = {
+    "tgpu.slice": _slice,
     "tile.expand_dims": _expand_dims,
     "tile.reshape": _reshape,
     "tile.trans": _trans,

@@ -2,12 +2,15 @@
 
 One thread issues a trip's copies under a predicate, without a branch. A box wider than the
 permutation's pattern is copied in pieces of that width, which is how `wgmma` wants it to lie.
+Copies to tensors are issued by one thread too, or by one of each warpgroup.
 
 Source: PTX ISA 8.7, "cp.async.bulk.tensor" and "mbarrier".
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from itertools import product
 from typing import Any
 
 from mlir import ir
@@ -15,22 +18,27 @@ from mlir.dialects import arith
 
 from tiledsl.dialects import ptx, tgpu
 from tiledsl.dialects import tile as tile_dialect
+from tiledsl.dialects.contracts import operations
 from tiledsl.dialects.layout_f2 import log2_exact
-from tiledsl.dialects.types import held_by, shape_of, storage_bits
+from tiledsl.dialects.types import element_of, held_by, shape_of, storage_bits
 from tiledsl.targets.gpu import emit
 from tiledsl.targets.gpu.emit import i32, integer
 from tiledsl.targets.gpu.lowering import Handler, Lowering, Role
 from tiledsl.targets.gpu.shared import buffer_layout
 from tiledsl.targets.nvptx.chips import Chip
+from tiledsl.targets.nvptx.tensor_map import ELEMENTS
+from tiledsl.targets.nvptx.warpgroup import WARPGROUP, warpgroup_of
 from tiledsl.transforms.axis_facts import AxisFacts
+from tiledsl.transforms.box_pieces import LEAST_ROW, LEAST_ROWS, MOST_ROWS
 from tiledsl.transforms.expand_descriptors import Access
 from tiledsl.transforms.memory_accesses import written_arguments
 from tiledsl.transforms.place_tensor_maps import can_map, number_of
 from tiledsl.transforms.warpgroup_operand import operand_of
 
+_FIRST_BARRIER = 1
+"""Number of the barrier of the first warpgroup; 0 is that of all (see `lower`)."""
 _WORD = 8
 """Bytes of an mbarrier."""
-_LEAST_ROW, _MOST_ROWS = 32, 256
 _START = 16
 """Bytes that a box's beginning along the contiguous dimension is a multiple of."""
 
@@ -38,29 +46,38 @@ _START = 16
 def keeps_box(chip: Chip, access: Access) -> bool:
     """Whether TMA makes an access through a descriptor.
 
-    The launcher must be able to describe the tensor, and nothing in the kernel may write it: such
-    writes would have to be made visible to TMA. A box must begin at a multiple of 16 bytes along
-    the contiguous dimension: elsewhere an H200 takes the instruction for an illegal one.
+    The launcher must be able to describe the tensor. A box must begin at a multiple of 16 bytes
+    along the contiguous dimension: elsewhere an H200 takes the instruction for an illegal one. What
+    the kernel writes TMA does not read: such writes would have to be made visible to it.
     """
-    if not (chip.tma and chip.wgmma) or not isinstance(access, tile_dialect.DescriptorLoadOp):
+    if not (chip.tma and chip.wgmma):
         return False
-    type_ = access.output.type
-    size, shape = storage_bits(type_) // 8, shape_of(type_)
-    kernel = _function(access)
-    # A box is a matrix: along dimensions in front of the last two it has one element.
-    if access.padding != "zero" or any(str(one.type) != "i32" for one in access.box.indices):
+    loads = isinstance(access, tile_dialect.DescriptorLoadOp)
+    type_ = access.output.type if loads else access.tile.type
+    size, kernel = storage_bits(type_) // 8, _function(access)
+    if str(element_of(type_)) not in ELEMENTS or not _is_box(shape_of(type_), size, loads):
+        return False
+    if any(str(one.type) != "i32" for one in access.box.indices):
         return False
     if not can_map(access.box, _divisors(kernel), size):
         return False
-    base = number_of(access.box.base)
-    if base is None or base[1] in written_arguments(kernel):
-        return False
-    *outer, rows, columns = shape
-    if any(extent > 1 for extent in outer):
-        return False
-    if columns * size < _LEAST_ROW or not 8 <= rows <= _MOST_ROWS:
-        return False
+    if loads:
+        base = number_of(access.box.base)
+        if base is None or base[1] in written_arguments(kernel) or access.padding != "zero":
+            return False
     return AxisFacts(kernel).of(access.box.indices[-1]).divisor * size % _START == 0
+
+
+def _is_box(shape: Sequence[int], element_bytes: int, loads: bool) -> bool:
+    """Whether one copy, or of stores several, can move a box of that shape.
+
+    A box is a matrix: along dimensions in front of the last two it has one element.
+    """
+    if len(shape) < 2 or any(extent > 1 for extent in shape[:-2]):
+        return False
+    rows, columns = shape[-2:]
+    most = MOST_ROWS if loads else rows
+    return columns * element_bytes >= LEAST_ROW and LEAST_ROWS <= rows <= most
 
 
 def _function(op: ir.OpView) -> ir.OpView:
@@ -167,8 +184,75 @@ def _box_copy(lowering: Lowering, op: tgpu.BoxCopyOp) -> None:
 
 
 def _proxy_fence(lowering: Lowering, op: tgpu.ProxyFenceOp) -> None:
-    del lowering, op
-    ptx.ProxyFenceOp.build()
+    del lowering
+    ptx.ProxyFenceOp.build(memory=op.memory)
+
+
+# Copies to tensors.
+
+
+def _sender(lowering: Lowering, by_warpgroup: bool) -> ir.Value:
+    """Return whether this thread issues copies to tensors: one does, or one of each warpgroup."""
+    threads = lowering.kernel.num_warps * lowering.machine.warp_size
+    if by_warpgroup:
+        threads = min(threads, WARPGROUP * lowering.machine.warp_size)
+    acts = lowering.place.is_first(threads)
+    return emit.constant(integer(1), 1) if acts is None else acts
+
+
+def _box_store(lowering: Lowering, op: tgpu.BoxStoreOp) -> None:
+    """Issue the copies of a buffer's boxes, each warpgroup those of its own part."""
+    held = held_by(op.buffer.type)
+    operand = operand_of(buffer_layout(lowering, op.buffer), storage_bits(held) // 8, 1)
+    assert operand is not None  # `place_tensor_maps` has seen it
+    block = lowering.function.operation.regions[0].blocks[0]
+    number: int = op.map
+    map_ = lowering.value(block.arguments[number])
+    source = emit.gep(lowering.value(op.buffer), i32(0), integer(8))
+    *outer, row, column = (lowering.value(one) for one in op.box.indices)
+    groups = list(zip(op.groups[::2], op.groups[1::2], strict=True))
+    for bit, (down, across) in enumerate(groups):
+        group = lowering.once("warpgroup", lambda: warpgroup_of(lowering))
+        own = arith.andi(arith.shrui(group, i32(bit)), i32(1))
+        row = arith.addi(row, arith.muli(own, i32(down)))
+        column = arith.addi(column, arith.muli(own, i32(across)))
+        moved = arith.muli(own, i32(operand.offset(down, across)))
+        source = emit.gep(source, moved, integer(8))
+    acts = _sender(lowering, op.by_warpgroup)
+    for down, across in _first_group(operand.shape, op.copied, groups):
+        from_ = emit.gep(source, operand.offset(down, across), integer(8))
+        to = [arith.addi(row, i32(down + op.starts[0])), *reversed(outer)]
+        at = arith.addi(column, i32(across + op.starts[1]))
+        ptx.TensorStoreOp.build([from_, acts, map_, at, *to])
+    ptx.BulkCommitOp.build(acts)
+
+
+def _first_group(
+    shape: Sequence[int], copied: Sequence[int], groups: Sequence[tuple[int, int]]
+) -> Iterator[tuple[int, int]]:
+    """Yield where the boxes of warpgroup 0 begin in a buffer."""
+    for row, column in product(*map(range, (0, 0), shape, copied)):
+        if not any(row & down or column & across for down, across in groups):
+            yield row, column
+
+
+def _store_wait(lowering: Lowering, op: tgpu.StoreWaitOp) -> None:
+    kernel = lowering.function.operation
+    by_warpgroup = any(
+        isinstance(one, tgpu.BoxStoreOp) and one.by_warpgroup for one in operations(kernel)
+    )
+    acts = _sender(lowering, by_warpgroup)
+    ptx.BulkWaitOp.build(acts, pending=op.pending, read=op.read or None)
+
+
+def _warpgroup_barrier(lowering: Lowering, op: tgpu.WarpgroupBarrierOp) -> None:
+    """Meet at a barrier that only the warpgroup's threads come to."""
+    if op.proxy:
+        ptx.ProxyFenceOp.build()
+    group = lowering.once("warpgroup", lambda: warpgroup_of(lowering))
+    number = arith.addi(group, i32(_FIRST_BARRIER))
+    threads = i32(WARPGROUP * lowering.machine.warp_size)
+    emit.intrinsic("llvm.nvvm.barrier.cta.sync.aligned.count", [number, threads])
 
 
 HANDLERS: dict[str, Handler] = {
@@ -180,4 +264,7 @@ HANDLERS: dict[str, Handler] = {
     "tgpu.box_copy": _box_copy,
     "tgpu.producer": _producer,
     "tgpu.proxy_fence": _proxy_fence,
+    "tgpu.box_store": _box_store,
+    "tgpu.store_wait": _store_wait,
+    "tgpu.warpgroup_barrier": _warpgroup_barrier,
 }

@@ -342,13 +342,42 @@ def _tensor_load(op: ptx.TensorLoadOp) -> None:
     )
 
 
+def _tensor_store(op: ptx.TensorStoreOp) -> None:
+    source, predicate, map_, *indices = op.parts
+    assembly = _Assembly()
+    taken, to = (assembly.operand(one) for one in (source, map_))
+    place = ", ".join(assembly.operand(one) for one in indices)
+    guard = assembly.guard(predicate)
+    assembly.build(
+        f"{guard}cp.async.bulk.tensor.{len(indices)}d.global.shared::cta.tile.bulk_group "
+        f"[ {to}, {{ {place} }} ], [ {taken} ];"
+    )
+
+
+def _bulk_commit(op: ptx.BulkCommitOp) -> None:
+    assembly = _Assembly()
+    assembly.build(f"{assembly.guard(op.predicate)}cp.async.bulk.commit_group;")
+
+
+def _bulk_wait(op: ptx.BulkWaitOp) -> None:
+    assembly = _Assembly()
+    read = ".read" if op.read else ""
+    guard = assembly.guard(op.predicate)
+    assembly.build(f"{guard}cp.async.bulk.wait_group{read} {op.pending};")
+
+
+def _proxy_fence(op: ptx.ProxyFenceOp) -> None:
+    space = ".shared::cta" if op.memory == "shared" else ""
+    _Assembly().build(f"fence.proxy.async{space};")
+
+
 _WRITERS: dict[str, Callable[[Any], ir.Value | None]] = {
     "ptx.load": _load,
     "ptx.store": _store,
     "ptx.atom": _atom,
     "ptx.red": _red,
     "ptx.cas": _cas,
-    "ptx.proxy_fence": _plain("fence.proxy.async.shared::cta;"),
+    "ptx.proxy_fence": _proxy_fence,
     "ptx.wgmma_fence": _plain("wgmma.fence.sync.aligned;"),
     "ptx.wgmma": _wgmma,
     "ptx.wgmma_commit": _plain("wgmma.commit_group.sync.aligned;"),
@@ -361,4 +390,7 @@ _WRITERS: dict[str, Callable[[Any], ir.Value | None]] = {
     "ptx.mbarrier_arrive": _mbarrier_arrive,
     "ptx.mbarrier_wait": _mbarrier_wait,
     "ptx.tensor_load": _tensor_load,
+    "ptx.tensor_store": _tensor_store,
+    "ptx.bulk_commit": _bulk_commit,
+    "ptx.bulk_wait": _bulk_wait,
 }

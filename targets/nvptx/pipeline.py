@@ -36,7 +36,9 @@ from tiledsl.transforms.run import Step
 from tiledsl.transforms.select_mma import select_mma
 from tiledsl.transforms.share_conversions import share_conversions
 from tiledsl.transforms.simplify import simplify
+from tiledsl.transforms.store_boxes import store_boxes
 from tiledsl.transforms.swizzle_shared import swizzle_shared
+from tiledsl.transforms.wait_for_stores import wait_for_stores
 
 
 def passes(chip: Chip, options: Options) -> Sequence[Step]:
@@ -94,12 +96,14 @@ def tgpu_steps(chip: Chip, options: Options) -> Sequence[Step]:
         Step(copy_boxes, TGPU),
         # Loops that load ahead now wait for what they multiply: there products may overlap.
         Step(delay_products, TGPU),
+        Step(partial(store_boxes, limit=chip.shared_bytes), TGPU),
         Step(partial(share_conversions, **matrices), TGPU),
         # All readers and writers of a buffer are known: choose what has no bank conflicts.
         Step(partial(swizzle_shared, **matrices), TGPU),
         Step(place_tensor_maps, TGPU),
         # Barriers follow placement, because buffers may share bytes.
         Step(partial(place_shared, limit=chip.shared_bytes), TGPU),
+        Step(wait_for_stores, TGPU),
         Step(insert_barriers, TGPU),
     ]
 

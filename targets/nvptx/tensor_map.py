@@ -19,6 +19,8 @@ _TYPES = {
     "ui64": (4, 8), "i64": (5, 8), "f16": (6, 2), "f32": (7, 4), "f64": (8, 8), "bf16": (9, 2),
     "f8E4M3FN": (0, 1), "f8E5M2": (0, 1), "tf32": (11, 4),
 }  # fmt: skip
+ELEMENTS = frozenset(_TYPES)
+"""Names of the element types that boxes can have."""
 _SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}
 _L2_PROMOTIONS = {0: 0, 64: 1, 128: 2, 256: 3}
 _MAX_BOX = 256

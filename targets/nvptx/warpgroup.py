@@ -31,7 +31,7 @@ from tiledsl.targets.nvptx.mma import Wgmma
 from tiledsl.transforms.fold import is_zero
 from tiledsl.transforms.warpgroup_operand import SharedOperand, operand_of
 
-_WARPGROUP = 4
+WARPGROUP = 4
 """Warps."""
 _SWIZZLE_MODE = {128: 1, 64: 2, 32: 3}
 _ADDRESS_MASK = 0x3FFFF
@@ -73,16 +73,16 @@ def _warpgroup_offset(lowering: Lowering, added: Sequence[int]) -> ir.Value | No
     for bit, size in enumerate(added):
         if not size:
             continue
-        group = lowering.once("warpgroup", lambda: _warpgroup(lowering))
+        group = lowering.once("warpgroup", lambda: warpgroup_of(lowering))
         one = arith.andi(arith.shrui(group, i32(bit)), i32(1))
         term = arith.muli(one, i32(size))
         total = term if total is None else arith.addi(total, term)
     return total
 
 
-def _warpgroup(lowering: Lowering) -> ir.Value:
+def warpgroup_of(lowering: Lowering) -> ir.Value:
     """Build this thread's warpgroup's number, the same in all lanes as ptxas can see."""
-    threads = _WARPGROUP * lowering.machine.warp_size
+    threads = WARPGROUP * lowering.machine.warp_size
     own = arith.shrui(lowering.place.thread, i32(log2_exact(threads)))
     return lowering.machine.shuffle_index(own, i32(0))
 

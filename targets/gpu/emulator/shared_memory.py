@@ -292,9 +292,20 @@ class SharedMemory:
         self._under_way.begin(granules, touch, writing=False)
         return granules
 
-    def end_read(self, granules: Granules) -> None:
-        """End an asynchronous read."""
+    def end_read(self, here: Instruction, warp: NDArray[np.intp], granules: Granules) -> None:
+        """End an asynchronous read: each row of granules was read until now, as its warp knows.
+
+        Args:
+            here: What read.
+            warp: The flat warp that has waited for each row.
+            granules: What `begin_read` returned, or some rows of it.
+        """
         self._under_way.end(granules, writing=False)
+        if self._clocks.warps > 1 and len(granules):
+            flat = granules[:, 0] << self._shift
+            offset, width = flat % self._stride, granules.shape[1] << self._shift
+            low, high = int(offset.min()), int(offset.max()) + width
+            self._reads.note(Touch(here, warp, flat, width, low, high))
 
     # --- reports ---------------------------------------------------------------------------------
 

@@ -3,8 +3,9 @@
 Into shared memory a copy reports to an mbarrier: the bytes arrive, and are counted there, when
 somebody waits for that mbarrier; they are read from global memory then (LAZY) or at the issue
 (EAGER). Out of shared memory copies are gathered in *bulk groups* by thread: shared memory counts
-as being read until `wait_group.read`; global memory is written by `wait_group` or at the kernel's
-end (LAZY), or at the issue (EAGER).
+as being read until `wait_group.read`, and as read by the thread that waited from then on; global
+memory is written by `wait_group` or at the kernel's end, the latest of the copies first (LAZY), or
+at the issue (EAGER).
 
 Everything is done in pieces of 16 bytes of shared memory, each with a thread on whose behalf it is
 moved: the one that issued the copy, or (multicast) one of the other block.
@@ -107,6 +108,8 @@ class BulkGroups:
         self._reads = Pending(machine.threads)
         self._writes = Pending(machine.threads)
         self._unread: list[tuple[Instruction, int]] = []
+        self._landing: list[Callable[[], None]] = []
+        """The writes that a wait waits for."""
         machine.afterwards.append(self._end)
 
     def issue(
@@ -144,14 +147,14 @@ class BulkGroups:
             write(read())
 
         def end_read(ready: NDArray[np.bool_]) -> None:
-            shared.end_read(granules)
+            shared.end_read(instruction, machine.cohort.warp_of[lanes], granules)
             self._unread.remove(unread)
             if not eager:
                 taken.append(read())
 
         def end_write(ready: NDArray[np.bool_]) -> None:
             if not eager:
-                write(taken[0])
+                self._landing.append(lambda: write(taken[0]))
 
         self._reads.issue(np.array([lane]), end_read, advance=False)
         self._writes.issue(np.array([lane]), end_write, advance=False)
@@ -166,6 +169,13 @@ class BulkGroups:
         self._reads.wait(mask, keep)
         if not reads_only:
             self._writes.wait(mask, keep)
+            self._land()
+
+    def _land(self) -> None:
+        """Write what was waited for, the latest first: copies in flight have no order."""
+        for write in reversed(self._landing):
+            write()
+        self._landing.clear()
 
     def _end(self) -> None:
         """Finish what nobody waited for: a fault, where shared memory was still being read."""
@@ -176,3 +186,4 @@ class BulkGroups:
         every = np.ones(machine.threads, np.bool_)
         self._reads.wait(every, -1)
         self._writes.wait(every, -1)
+        self._land()

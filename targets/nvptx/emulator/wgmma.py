@@ -151,14 +151,16 @@ def _uniform(warps: Warps, bits: Array, here: Instruction) -> NDArray[np.uint64]
 
 @dataclass(frozen=True)
 class _Reading:
-    """Shared memory that is being read, and by which warp each part."""
+    """Shared memory that is being read, by what and by which warp each part."""
 
+    here: Instruction
     granules: Array
     warp: NDArray[np.intp]
 
     def end(self, machine: Machine, warps: NDArray[np.intp]) -> None:
         """End the reading of some warps."""
-        machine.shared.end_read(self.granules[np.isin(self.warp, warps)])
+        done = np.isin(self.warp, warps)
+        machine.shared.end_read(self.here, self.warp[done], self.granules[done])
 
 
 def _begin_read(
@@ -173,7 +175,7 @@ def _begin_read(
     inside = (offsets >= 0) & (offsets <= machine.shared.size - UNIT)
     granules = machine.shared.begin_read(access, offsets, UNIT)
     machine.part(AsyncProxy).check(access, granules)
-    begun.append(_Reading(granules, lanes // WARP_SIZE))
+    begun.append(_Reading(here, granules, lanes // WARP_SIZE))
     words = machine.shared.peek(lanes, np.where(inside, offsets, 0), 4, 4)
     words[~inside] = 0
     return words

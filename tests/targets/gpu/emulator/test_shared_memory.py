@@ -298,8 +298,22 @@ def test_writing_under_an_asynchronous_read_is_a_missing_wait() -> None:
     assert not world.findings
     world.write(3, [0], [0])
     assert world.kinds() == [Kind.MISSING_WAIT]
-    world.shared.end_read(held)
+    world.shared.end_read(world.access(1, [0]).instruction, np.array([0]), held)
     world.write(4, [0], [0])
+    assert len(world.findings) == 1
+
+
+def test_an_asynchronous_read_is_over_for_others_at_the_barrier_after_its_end() -> None:
+    world = World()
+    world.write(0, [0], [0])
+    access = world.access(1, [0])
+    held = world.shared.begin_read(access, np.array([0]), 4)
+    world.sync()
+    world.shared.end_read(access.instruction, np.array([0]), held)
+    world.write(2, [4], [0])
+    assert world.kinds() == [Kind.RACE]
+    world.sync()
+    world.write(3, [4], [0])
     assert len(world.findings) == 1
 
 

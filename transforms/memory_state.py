@@ -1,0 +1,202 @@
+"""What may have happened to memory since the last barrier, as values.
+
+A `State` is the set of accesses that no barrier has ordered yet, and of what is still under way;
+an `Action` is what one op does to it. States compare equal and join, so that a walk round a loop
+can tell when nothing changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from itertools import zip_longest
+
+from mlir import ir
+
+from tiledsl.dialects.diagnostics import CompilerBug
+from tiledsl.transforms.access import BARRIERS, Global, Shared
+from tiledsl.transforms.slot_index import UNKNOWN, Slot
+from tiledsl.transforms.stores_in_flight import BoxStore, Flight, Wait
+
+_NOTHING = frozenset[Shared]()
+
+
+@dataclass(frozen=True)
+class Action:
+    """What an op does, in order: accesses, an inner barrier, and what follows it.
+
+    Attributes:
+        shared: Accesses of shared memory.
+        copies: Shared buffers that asynchronous copies begin to write.
+        waits: Copies groups that may stay in flight, where the op waits.
+        touched: Accesses of global memory.
+        after: Shared accesses behind the op's own barrier, where it has one.
+        flying: Shared accesses that go on until a product is waited for.
+        lands: Products that may stay in flight, where the op waits for the others.
+        checked: Shared accesses that must not meet earlier ones, and that later ones wait for by
+            themselves, at a transaction barrier.
+        given_up: Shared accesses of others that the op lets happen, when products are over.
+        stores: Copies from shared memory that it begins.
+        store_wait: Which of them it waits for.
+    """
+
+    shared: tuple[Shared, ...] = ()
+    copies: tuple[Shared, ...] = ()
+    waits: int | None = None
+    touched: tuple[Global, ...] = ()
+    after: tuple[Shared, ...] | None = None
+    flying: tuple[Shared, ...] | None = None
+    lands: int | None = None
+    checked: tuple[Shared, ...] = ()
+    given_up: tuple[Shared, ...] = ()
+    stores: tuple[BoxStore, ...] = ()
+    store_wait: Wait | None = None
+
+
+@dataclass(frozen=True)
+class State:
+    """The accesses that may have happened since the last barrier, and those in flight.
+
+    Attributes:
+        shared: Accesses of shared memory since the last barrier.
+        copies: What asynchronous copies in flight write.
+        touched: Accesses of global memory since the last barrier.
+        flying: What products in flight read, the latest product first.
+        storing: Copies from shared memory in flight.
+    """
+
+    shared: frozenset[Shared] = frozenset()
+    copies: frozenset[Shared] = frozenset()
+    touched: frozenset[Global] = frozenset()
+    flying: tuple[frozenset[Shared], ...] = ()
+    storing: Flight = field(default_factory=Flight)
+
+    def awaited(self, action: Action) -> Wait | None:
+        """Give the wait for copies from shared memory that an action needs before it, if any."""
+        shared = (*action.shared, *action.copies, *action.checked, *(action.after or ()))
+        touched = (*action.touched, *(one.target for one in action.stores))
+        return self.storing.wanted(shared, touched)
+
+    def conflict(self, action: Action) -> str:
+        """Give the kind of barrier that must stand before an action, "" for none."""
+        if self.awaited(action) is not None:
+            raise CompilerBug(f"expected {self.storing} to be waited for before {action}")
+        touched = (*action.touched, *(one.target for one in action.stores))
+        if any(old.conflicts(new) for old in self.touched for new in touched):
+            return "all"
+        new_shared = (*action.shared, *action.copies, *action.checked)
+        for old in (one for product in self.flying for one in product):
+            if any(old.conflicts(new) for new in (*new_shared, *action.given_up)):
+                raise CompilerBug(f"expected {old} to be waited for before it is overwritten")
+        new_shared += action.flying or ()
+        new_shared += tuple(one.source for one in action.stores if one.source is not None)
+        kinds = [old.barrier(new) for old in self.shared for new in new_shared]
+        return max(kinds, key=BARRIERS.index, default="")
+
+    def after_barrier(self, memory: str) -> State:
+        """Give what is left to be ordered after a barrier."""
+        if memory == "warpgroup":
+            met = (replace(one, met=one.by_warpgroup) for one in self.shared)
+            return replace(self, shared=frozenset(met))
+        touched = frozenset[Global]() if memory == "all" else self.touched
+        return replace(self, shared=frozenset(), touched=touched)
+
+    def then(self, action: Action) -> State:
+        """Give the state after an action."""
+        if action.waits is not None:
+            left = frozenset[Shared]() if action.waits == 0 else self.copies
+            return replace(self, shared=self.shared | self.copies, copies=left)
+        if action.stores:
+            return replace(self, storing=self.storing.issued(action.stores))
+        if action.store_wait is not None:
+            return self._landed(action.store_wait)
+        if action.after is not None:
+            return replace(self, shared=frozenset(action.after), touched=frozenset())
+        if action.flying is not None:
+            return replace(self, flying=(frozenset(action.flying), *self.flying))
+        if action.lands is not None:
+            landed = self.shared.union(*self.flying[action.lands :])
+            return replace(self, shared=landed, flying=self.flying[: action.lands])
+        return replace(
+            self,
+            shared=self.shared.union(action.shared),
+            # Which groups a wait waits for is not followed: the whole buffer is as good as copied.
+            copies=self.copies.union(replace(one, slot=UNKNOWN) for one in action.copies),
+            touched=self.touched.union(action.touched),
+        )
+
+    def _landed(self, wait: Wait) -> State:
+        """Let copies from shared memory become accesses that threads wait for by barriers."""
+        landed = self.storing.landed(wait)
+        read = (one.source for one in landed if one.source is not None)
+        written = () if wait.read else (one.target for one in landed)
+        return replace(
+            self,
+            shared=self.shared.union(read),
+            touched=self.touched.union(written),
+            storing=self.storing.after(wait),
+        )
+
+    def joined(self, other: State) -> State:
+        """Give what may have happened on either of two ways."""
+        return State(
+            self.shared | other.shared,
+            self.copies | other.copies,
+            self.touched | other.touched,
+            tuple(a | b for a, b in zip_longest(self.flying, other.flying, fillvalue=_NOTHING)),
+            self.storing.joined(other.storing),
+        )
+
+    def _with_slots(self, restated: Callable[[Slot], Slot]) -> State:
+        """Restate the slots of what is read and written."""
+
+        def restate(one: Shared) -> Shared:
+            return replace(one, slot=restated(one.slot))
+
+        def all_of(some: frozenset[Shared]) -> frozenset[Shared]:
+            return frozenset(map(restate, some))
+
+        return replace(
+            self,
+            shared=all_of(self.shared),
+            flying=tuple(map(all_of, self.flying)),
+            storing=self.storing.restated(source=restate, target=lambda one: one),
+        )
+
+    def entering(self, loop: ir.Operation) -> State:
+        """Restate the state before a loop for its first trip."""
+        return self._with_slots(lambda slot: slot.on_entry(loop))
+
+    def next_trip(self, loop: ir.Operation) -> State:
+        """Restate the state at the end of a trip for the next one.
+
+        A pointer computed in the loop has another value by then.
+        """
+
+        def forgotten(one: Global) -> Global:
+            if isinstance(one.maker, tuple) and _inside(one.maker[0], loop):
+                one = replace(one, maker=None)
+            if one.region is None:
+                return one
+            return replace(one, region=one.region.forgotten(lambda v: _inside(v, loop)))
+
+        restated = self._with_slots(lambda slot: slot.next_trip(loop))
+        return replace(
+            restated,
+            touched=frozenset(map(forgotten, self.touched)),
+            storing=restated.storing.restated(source=lambda one: one, target=forgotten),
+        )
+
+    def leaving(self, loop: ir.Operation) -> State:
+        """Restate the state at the end of a loop's last trip for what follows."""
+        return self._with_slots(lambda slot: slot.on_exit(loop))
+
+
+def _inside(value: ir.Value, loop: ir.Operation) -> bool:
+    owner = value.owner
+    op = owner.owner.operation if isinstance(owner, ir.Block) else owner.operation.parent
+    while op is not None and op.name != "func.func":
+        if op.operation == loop:
+            return True
+        op = op.parent
+    return False
