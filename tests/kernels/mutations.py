@@ -17,8 +17,9 @@ in turn and tells which it was. None asks the emulator's own checks. In this lau
   was not read before, and (as always) the results are the same. So a mask is nested in another,
   lanes are replicas that do one thing several times, or the branch leads around nothing;
 - *a wait of AMD's*: nothing that it waits for is under way, because an earlier wait covers it; or a
-  later one covers it in time, for taking both away is noticed; or what it waits for are stores to
-  global memory of which no other warp touches a byte;
+  later one covers it in time, for taking both away is noticed; or no instruction that is executed
+  later uses what it loads; or what it waits for are stores to global memory of which no other warp
+  touches a byte;
 - *a barrier*: no two warps touch one byte between two of the barriers left, one of them writing;
 - *a fence of global memory*: no warp touches a byte of it that another warp writes, but by atomics;
 - *a fence for NVIDIA's asynchronous proxy*: without a branch, no plain write to shared memory comes
@@ -31,7 +32,6 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import pytest
@@ -40,14 +40,14 @@ from numpy.typing import NDArray
 import tiledsl as tile
 from tests.kernels.good_kernels import PADDING
 from tests.kernels.mutants import (
-    EXEC_FORM,
-    WAIT_FORM,
     Mutant,
     instruction_lines,
+    is_ptx,
     mutants,
     replaced,
 )
 from tests.kernels.traces import Trace
+from tests.kernels.watches import Watch
 from tiledsl.dialects.diagnostics import CompilerBug, KernelError
 from tiledsl.targets.driver import Grid
 from tiledsl.targets.gpu.emulator import engine, settings
@@ -108,12 +108,14 @@ class Effects:
         executed: Lines that are executed.
         idle: Lines of AMD's waits, choices and writes to exec that never change anything.
         stores: Lines of AMD's waits that complete nothing but stores to global memory.
+        unused: Lines of AMD's waits for loads of what no instruction below names that is executed.
         turns: Basic blocks that are executed, at most.
     """
 
     executed: set[int]
     idle: set[int] = field(default_factory=set[int])
     stores: set[int] = field(default_factory=set[int])
+    unused: set[int] = field(default_factory=set[int])
     turns: int = 0
 
 
@@ -172,13 +174,18 @@ class Recorded:
         counters = self._run(program, Findings())
         assert counters is not None
         executed = {
-            lines[instruction.index]
+            instruction.index
             for block in counters.blocks
             for instruction in program.blocks[block].instructions
         }
-        idle = {lines[index] for index in watch.idle}
-        stores = {lines[index] for index in watch.stores}
-        return Effects(executed, idle, stores, sum(counters.blocks.values()))
+        found = (
+            executed,
+            watch.idle,
+            watch.stores,
+            watch.unused(executed) if not is_ptx(self.text) else set(),
+        )
+        by_line = ({lines[index] for index in indices} for indices in found)
+        return Effects(*by_line, turns=sum(counters.blocks.values()))
 
     def verdict(self, mutant: Mutant, effects: Effects) -> Verdict:
         """Say what this launch makes of a mutant."""
@@ -208,18 +215,23 @@ class Recorded:
             return "" if trace.conflicts() else "no conflict left"
         if mutant.was.startswith(_PROXY):
             return "orders nothing" if _orders_nothing(self.text, mutant.line) else ""
+        if mutant.line in effects.unused and not self.original.passes():
+            return "not used"
         if _ORDERS_GLOBAL.match(mutant.was) or mutant.line in effects.stores:
             return "" if self.original.passes() else "nothing passes between warps"
         return ""
 
     def covered(self, mutant: Mutant, others: Sequence[Mutant]) -> bool:
-        """Say whether what a wait covers is covered by one of the others, too."""
+        """Say whether what a wait covers is covered by one of the others, too.
+
+        Then more goes wrong without both than without the other one alone.
+        """
         lines = self.text.splitlines()
-        return any(
-            self.judge(replaced(lines, dict.fromkeys((mutant.line, other.line), "")))
-            for other in others
-            if other.line != mutant.line
-        )
+        for other in others:
+            without = replaced(lines, dict.fromkeys((mutant.line, other.line), ""))
+            if other.line != mutant.line and self.judge(without) != self.judge(other.text):
+                return True
+        return False
 
     @cached_property
     def original(self) -> Trace:
@@ -310,69 +322,6 @@ def _mark_padding(memory: GlobalMemory) -> None:
             memory.mark_unwritten(named.low + int(place) * named.item_bytes, named.item_bytes)
 
 
-# --- looking at instructions ---------------------------------------------------------------------
-
-
-class Watch:
-    """Watch a program of AMD's run: what its waits, choices and writes to exec change.
-
-    Attributes:
-        idle: Instructions that have changed nothing so far.
-        stores: Waits that have completed nothing but stores to global memory so far.
-    """
-
-    def __init__(self, program: Program) -> None:
-        """Put a watch on each of a decoded program's steps that may be idle."""
-        self.idle: set[int] = set()
-        self.stores: set[int] = set()
-        for block in program.blocks:
-            guarded: list[Any] = getattr(block, "guarded", [])
-            for position, (step, registers, instruction) in enumerate(guarded):
-                watched = self._watching(step, instruction)
-                if watched is not None:
-                    self.idle.add(instruction.index)
-                    guarded[position] = watched, registers, instruction
-
-    def _watching(self, step: Any, instruction: Any) -> Any:
-        index = instruction.index
-        if re.match(WAIT_FORM, instruction.text):
-            self.stores.add(index)
-            return self._wait(step, index)
-        if re.match(EXEC_FORM, instruction.text):
-            return self._changing(step, index, lambda machine: machine._exec.tobytes())
-        choice = re.match(r"v_cndmask_b32\w* v(\d+),", instruction.text)
-        if choice is not None:
-            register = int(choice[1])
-            return self._changing(step, index, lambda machine: machine.vgpr[register].tobytes())
-        return None
-
-    def _changing(self, step: Any, index: int, look: Callable[[Any], bytes]) -> Any:
-        def watched(machine: Any) -> None:
-            before = look(machine)
-            step(machine)
-            if look(machine) != before:
-                self.idle.discard(index)
-
-        return watched
-
-    def _wait(self, step: Any, index: int) -> Any:
-        def under_way(machine: Any, stores: bool) -> int:
-            operations = machine.memory.waits._operations
-            kinds = ((not one.registers and one.time is None, one) for one in operations)
-            return sum(int(one.waiting.sum()) for is_store, one in kinds if is_store == stores)
-
-        def watched(machine: Any) -> None:
-            before = [under_way(machine, stores) for stores in (False, True)]
-            step(machine)
-            after = [under_way(machine, stores) for stores in (False, True)]
-            if after != before:
-                self.idle.discard(index)
-            if after[0] != before[0]:
-                self.stores.discard(index)
-
-        return watched
-
-
 # --- verdicts ------------------------------------------------------------------------------------
 
 _STRONGEST_FIRST = (CAUGHT, SURVIVED, NO_EFFECT, NOT_EXECUTED)
@@ -403,11 +352,12 @@ class Verdicts:
             return
         effects = recorded.effects()
         said = {mutant: recorded.verdict(mutant, effects) for mutant in left}
-        waits = [one for one in left if one.kind == "wait" and said[one].outcome != CAUGHT]
-        for mutant in waits:
-            near = [one for one in waits if abs(one.line - mutant.line) < _NEAR]
-            if said[mutant].outcome == SURVIVED and recorded.covered(mutant, near):
-                said[mutant] = Verdict(NO_EFFECT, "covered by another wait")
+        for mutant in left:
+            if mutant.kind == "wait" and said[mutant].outcome == SURVIVED:
+                near = [one for one in mutants(text) if one.kind == "wait"]
+                near = [one for one in near if abs(one.line - mutant.line) < _NEAR]
+                if recorded.covered(mutant, near):
+                    said[mutant] = Verdict(NO_EFFECT, "covered by another wait")
         for mutant, verdict in said.items():
             if verdict.outcome == CAUGHT:
                 recorded.programs.pop(mutant.text, None)
