@@ -62,7 +62,7 @@ class JITFunction:
         self.fn = function
         self.name: str = function.__name__
         self.parameters = parameters_of(function)
-        self._defaults = dict(defaults)
+        self.defaults = dict(defaults)
         self._names = [parameter.name for parameter in self.parameters]
         self._fixed = [parameter.constexpr for parameter in self.parameters]
         self._lock = threading.RLock()
@@ -117,7 +117,7 @@ class JITFunction:
                     f"kernel `{self.name}`: {kind}argument `{parameter.name}` is missing"
                 )
             values.append(value)
-        options = dict(self._defaults)
+        options = dict(self.defaults)
         for name, value in kwargs.items():
             known = _ALIASES.get(name, name)
             if name in self._names:
@@ -508,5 +508,6 @@ def compile(
     ordered = dict(sorted(types.items(), key=lambda item: order.index(parameter_of(item[0]))))
     fixed = dict(sorted(values.items(), key=lambda item: order.index(parameter_of(item[0]))))
     known = {_ALIASES.get(name, name): value for name, value in options.items()}
+    known = {**kernel.defaults, **known}
     chip = HOST if target == "cpu" else target
     return kernel.compile(Request(ordered, fixed, chip, make_options(known)))

@@ -164,6 +164,19 @@ def test_memory_shared_as_read_only_is_read_and_not_written() -> None:
         scale[1](ThroughDLPack(out), ThroughDLPack(x), 64, 2.0)
 
 
+def test_compiling_takes_the_options_of_jit() -> None:
+    kernel = tile.jit(num_warps=2, num_stages=1)(scale.fn)
+    signature = {"x": "*fp32", "out": "*fp32", "n": "i32", "s": "fp32"}
+    made = [
+        tile.compile(kernel, signature=signature, constexprs={"BLOCK": 64}, target="sm_80", **more)
+        for more in ({}, {"num_warps": 1})
+    ]
+    assert [".reqntid 64" in str(made[0].asm["ptx"]), ".reqntid 32" in str(made[1].asm["ptx"])] == [
+        True,
+        True,
+    ]
+
+
 def test_unknown_options_of_jit_are_refused() -> None:
     with pytest.raises(KernelError, match="jit: expected options among num_warps"):
         tile.jit(warps=3)
