@@ -10,7 +10,7 @@ AMDGPU usage guide and subtarget features, which decide whether an instruction c
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from tiledsl.dialects.diagnostics import KernelError
 
@@ -47,6 +47,7 @@ class Chip:
         global_load_tr: Global loads that transpose.
         bf16_convert: v_cvt_pk_bf16_f32.
         packed_f32: v_pk_add/mul/fma_f32.
+        maximum_bits: Widths of floats that one instruction gives a NaN-keeping maximum of.
         split_waits: s_wait_loadcnt and kin in place of one s_waitcnt.
     """
 
@@ -71,6 +72,7 @@ class Chip:
     global_load_tr: bool = False
     bf16_convert: bool = False
     packed_f32: bool = False
+    maximum_bits: tuple[int, ...] = ()
     split_waits: bool = False
 
     max_threads = MAX_THREADS
@@ -114,7 +116,7 @@ class Chip:
         return min(by_waves, self.lds_bytes_per_unit // given)
 
 
-def _cdna(name: str, fp8: Fp8, lds_kib: int, lds_granule: int, lds_load: int, **more: bool) -> Chip:
+def _cdna(name: str, fp8: Fp8, lds_kib: int, lds_granule: int, lds_load: int, **more: Any) -> Chip:
     """A CDNA2 to CDNA4 chip: wave64, 512 registers a lane of which half may accumulate."""
     return Chip(
         int(name[3:], 16), name, 64, lds_kib << 10, lds_kib << 10, "mfma", fp8,
@@ -123,7 +125,7 @@ def _cdna(name: str, fp8: Fp8, lds_kib: int, lds_granule: int, lds_load: int, **
     )  # fmt: skip
 
 
-def _rdna(name: str, fp8: Fp8, **more: bool) -> Chip:
+def _rdna(name: str, fp8: Fp8, **more: Any) -> Chip:
     """An RDNA3 to RDNA4 chip with the large register file, compiled for wave32."""
     return Chip(
         int(name[3:], 16), name, 32, 64 << 10, 128 << 10, "wmma", fp8,
@@ -137,13 +139,14 @@ CHIPS: dict[str, Chip] = {
     for chip in (
         _cdna("gfx90a", "none", 64, 512, lds_load=4),
         _cdna("gfx942", "fnuz", 64, 512, lds_load=4, xf32=True),
-        _cdna("gfx950", "ocp", 160, 1280, lds_load=16, ds_read_tr=True, bf16_convert=True),
+        _cdna("gfx950", "ocp", 160, 1280, lds_load=16, ds_read_tr=True, bf16_convert=True,
+              maximum_bits=(16, 32)),
         _rdna("gfx1100", "none"),
         _rdna("gfx1151", "none"),
-        _rdna("gfx1200", "ocp", global_load_tr=True, split_waits=True),
-        _rdna("gfx1201", "ocp", global_load_tr=True, split_waits=True),
+        _rdna("gfx1200", "ocp", global_load_tr=True, split_waits=True, maximum_bits=(16, 32, 64)),
+        _rdna("gfx1201", "ocp", global_load_tr=True, split_waits=True, maximum_bits=(16, 32, 64)),
     )
-}
+}  # fmt: skip
 
 
 def chip(name: str) -> Chip:

@@ -62,6 +62,10 @@ class AmdMachine:
         self.chip = chip
         self.threads = num_warps * chip.wave_size
 
+    def keeps_nan(self, element: ir.Type) -> bool:
+        """Whether there is `v_maximum`."""
+        return emit.width_of(element) in self.chip.maximum_bits
+
     @property
     def warp_size(self) -> int:
         """Lanes of a wave."""

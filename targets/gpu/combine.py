@@ -37,6 +37,15 @@ class Combine:
             is_elementwise(op) or op.operation.name == "arith.constant" for op in ops
         )
 
+    @property
+    def single(self) -> str | None:
+        """The name of the op that it is on its two arguments; None if it is more than one op."""
+        if len(self._ops) != 1 or len(self._block.arguments) != 2:
+            return None
+        (op,) = self._ops
+        takes_both = list(op.operation.operands) == list(self._block.arguments)
+        return op.operation.name if takes_both else None
+
     def __call__(self, a: Sequence[ir.Value], b: Sequence[ir.Value]) -> Values:
         """Return a combined with b; the a's come before the b's along the axis."""
         count = emit.registers_of(a[0])

@@ -114,6 +114,10 @@ class Machine(Protocol):
         """The widest global access of one thread."""
         ...
 
+    def keeps_nan(self, element: ir.Type) -> bool:
+        """Whether a maximum that is NaN if an operand is takes one instruction."""
+        ...
+
     @property
     def matrix_loads(self) -> bool:
         """Whether `load_matrices` may be asked for (`ldmatrix`)."""

@@ -4,13 +4,21 @@
 lanes hold the same, bit by bit: a well-known kind is commutative in its bits, and another function
 gets its arguments in the order of the axis in both lanes. So the result is the same in every thread
 that holds it.
+
+A maximum of floats that is NaN if one of them is takes three instructions each where a chip has
+none for it. A thread's own registers then give the maximum of what is not NaN, and apart from that
+whether something is: two at a time are compared.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from mlir import ir
+from mlir.dialects import arith
 
 from tiledsl.dialects import tgpu, tile
 from tiledsl.dialects.diagnostics import CompilerBug
@@ -24,6 +32,9 @@ from tiledsl.targets.gpu.place import Place
 from tiledsl.targets.gpu.shape import registers_between
 from tiledsl.targets.gpu.shuffle import shuffle_xor
 from tiledsl.transforms.ordered import is_ordered
+
+Combining = Callable[[Values, Values], Values]
+"""What combines vectors with vectors, one for each source."""
 
 
 def _reduce(lowering: Lowering, op: tile.ReduceOp) -> None:
@@ -58,13 +69,45 @@ def _within_warp(lowering: Lowering, op: Any, plan: ReductionPlan) -> Values:
     """Return each source's reduction over registers and lanes, in the result's registers."""
     combine = Combine(lowering, op.combine)
     values = [lowering.value(source) for source in op.sources]
-    values = combine_groups(combine, values, plan.register_groups, ordered=not op.kind)
+    plain = _ignoring_nan(combine.single)
+    if plain is not None and not lowering.machine.keeps_nan(emit.scalar_of(values[0].type)):
+        values = [_extremes(plain, values[0], plan.register_groups)]
+    else:
+        values = combine_groups(combine, values, plan.register_groups, ordered=not op.kind)
     for step in plan.lane_steps:
         values = _butterfly(lowering.place, combine, values, step, ordered=not op.kind)
     return values
 
 
-def combine_groups(combine: Combine, values: Values, groups: IntArray, *, ordered: bool) -> Values:
+def _ignoring_nan(name: str | None) -> Callable[..., ir.Value] | None:
+    """Give the counterpart of a maximum or minimum that takes the operand that is not NaN."""
+    return {"arith.maximumf": arith.maxnumf, "arith.minimumf": arith.minnumf}.get(name or "")
+
+
+def _extremes(plain: Callable[..., ir.Value], value: ir.Value, groups: IntArray) -> ir.Value:
+    """Return register i as the extreme of the registers `groups[i]`, NaN if one of them is."""
+
+    def extremes(values: Values, others: Values) -> Values:
+        return [plain(a, b) for a, b in zip(values, others, strict=True)]
+
+    def either(values: Values, others: Values) -> Values:
+        return [arith.ori(a, b) for a, b in zip(values, others, strict=True)]
+
+    count, width = groups.shape
+    if width < 2:
+        return emit.shuffle(value, groups[:, 0])
+    (most,) = combine_groups(extremes, [value], groups, ordered=False)
+    half = width // 2
+    left, right = (emit.shuffle(value, g.ravel()) for g in (groups[:, :half], groups[:, half:]))
+    unordered = arith.cmpf(arith.CmpFPredicate.UNO, left, right)
+    pairs = np.arange(count * half, dtype=np.int64).reshape(count, half)
+    (found,) = combine_groups(either, [unordered], pairs, ordered=False)
+    return arith.select(found, emit.constant(most.type, math.nan), most)
+
+
+def combine_groups(
+    combine: Combining, values: Values, groups: IntArray, *, ordered: bool
+) -> Values:
     """Return register i as the combination of the registers `groups[i]`.
 
     One op a level of the tree: all left halves in one vector, all right halves in another. In order

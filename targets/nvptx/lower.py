@@ -69,6 +69,10 @@ class NvptxMachine:
         """The widest global access: 16 bytes, which is what layouts are chosen for."""
         return min(16, self.chip.max_access_bytes)
 
+    def keeps_nan(self, element: ir.Type) -> bool:
+        """Whether there is `max.NaN`: for all but f64."""
+        return emit.width_of(element) <= 32
+
     @property
     def matrix_loads(self) -> bool:
         """Whether there is `ldmatrix`."""

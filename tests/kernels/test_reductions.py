@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import tiledsl as tile
+from tests.kernels.both_modes import launch_in_both_modes
 from tests.kernels.oracle import (
     BOOL,
     FLOATS,
@@ -94,6 +95,41 @@ def test_extremes_of_ragged_rows(warps: int, lengths: Lengths, name: str, dtype:
         reduce_rows[5,](x, out, n, n, fill, OP=op, BLOCK=1024, num_warps=warps)
         with np.errstate(all="ignore"):
             check(out, getattr(np, name)(x, axis=1), f"{name} of {n} {dtype}")
+
+
+@pytest.mark.parametrize(
+    "dtype", [tile.float32, tile.float16, tile.bfloat16, tile.float64], ids=str
+)
+@pytest.mark.parametrize("chip", ["gfx942", "gfx950", "gfx1100", "gfx1201"])
+def test_every_register_and_lane_can_make_an_extreme_nan(
+    monkeypatch: pytest.MonkeyPatch, chip: str, dtype: DType
+) -> None:
+    """On AMD, whose chips differ in what they have for it; rows lie in several registers and lanes."""
+
+    @tile.jit
+    def kernel(x, tops, bottoms, ROWS: tile.constexpr, COLUMNS: tile.constexpr):
+        r, c = tile.arange(0, ROWS), tile.arange(0, COLUMNS)
+        value = tile.load(x + r[:, None] * COLUMNS + c[None, :])
+        tile.store(tops + r, tile.max(value, axis=1))
+        tile.store(bottoms + r, tile.min(value, axis=1))
+
+    rows, columns = 128, 64
+    x = without_nan(sample(dtype, rows * columns, 3)).reshape(rows, columns)
+    x[range(64), range(64)] = np.nan  # each place once
+    x[64:68] = -np.inf
+    x[68:72] = np.inf
+    x[72, ::2], x[72, 1::2] = 0.0, -0.0
+    x[73], x[73, 40] = -0.0, 0.0
+    x[74], x[74, 7] = 0.0, -0.0
+    launch_in_both_modes(monkeypatch)
+    tops, bottoms = poisoned(rows, dtype), poisoned(rows, dtype)
+    with tile.device(f"emulate:{chip}"):
+        kernel[1,](x, tops, bottoms, ROWS=rows, COLUMNS=columns)
+    with np.errstate(all="ignore"):
+        expected = [getattr(np, name)(one_zero(x), axis=1) for name in ("max", "min")]
+    expected[1][72:75] = -0.0
+    check(tops, expected[0], "max")
+    check(bottoms, expected[1], "min")
 
 
 @pytest.mark.parametrize("dtype", [*INTEGERS, *FLOATS], ids=str)

@@ -266,6 +266,20 @@ def test_a_product_is_fed_by_16_byte_reads_and_spills_nothing(chip: str) -> None
     assert not re.search(r"^\t(scratch|buffer)_(load|store)", text, re.MULTILINE)
 
 
+@pytest.mark.parametrize("chip", ["gfx942", "gfx1201"])
+def test_a_maximum_that_keeps_nan_takes_no_comparison_for_each_element(chip: str) -> None:
+    k = Kernel("*f32", "*f32")
+    value = k.load(k.pointers(k.args[0], 64, 64))
+    k.store(k.pointers(k.args[1], 64), k.reduce(value, 0, "max"))
+    text, _ = code(k.finish(), chip, 1)
+    each = 64 * 64 // CHIPS[chip].wave_size
+    if CHIPS[chip].maximum_bits:
+        assert len(re.findall("v_maximum", text)) > each // 4
+    # Two elements each, and what crosses lanes.
+    assert len(re.findall("v_cmp_(u|o)_f32", text)) <= each * 3 // 4
+    assert len(re.findall("v_cndmask", text)) <= each // 2
+
+
 @pytest.mark.parametrize("chip", CHIPS)
 def test_attention_spills_nothing(chip: str) -> None:
     text, artifact = code(attention(64, 64, 64), chip, waves(chip))

@@ -94,6 +94,26 @@ def test_elements_of_any_width_are_reduced(element: str) -> None:
     assert float(y[0]) == 50
 
 
+@pytest.mark.parametrize("element", ["f32", "f64"])  # sm_80 has an instruction for the former
+@given(place=st.integers(-1, 63), axis=st.sampled_from([0, 1]), warps=st.sampled_from([1, 4]))
+@settings(max_examples=6, deadline=None)
+def test_a_maximum_is_nan_where_an_element_is(
+    element: str, place: int, axis: int, warps: int
+) -> None:
+    k = Kernel(f"*{element}", f"*{element}")
+    value = k.load(k.pointers(k.args[0], 64, 64))
+    k.store(k.pointers(k.args[1], 64), k.reduce(value, axis, "max"))
+    x = np.random.default_rng(1).standard_normal((64, 64)).astype(DTYPES[element])
+    x[0], x[:, 0] = -np.inf, -np.inf
+    if place >= 0:
+        x[place, (place * 7) % 64] = np.nan
+    y = np.zeros(64, DTYPES[element])
+    module = to_machine(k.finish(), warps)
+    assert ("arith.maxnumf" in str(module)) == (element == "f64")
+    run(module, x, y)
+    assert np.array_equal(y, x.max(axis), equal_nan=True)
+
+
 @pytest.mark.parametrize("warps", [1, 2, 8])
 @pytest.mark.parametrize("function", [AFFINE, BRANCHING], ids=["straight", "branching"])
 @pytest.mark.parametrize("axis", [0, 1])
