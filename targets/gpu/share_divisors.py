@@ -116,74 +116,93 @@ def _is_rounded_to_bf16(quotient: ir.Value) -> bool:
 
 def groups_of_equals(value: ir.Value) -> list[list[int]]:
     """Return the registers of a vector, those together that hold one number by construction."""
-    groups: dict[Hashable, list[int]] = {}
-    for register, key in enumerate(_keys(value)):
-        groups.setdefault(key, []).append(register)
+    groups: dict[int, list[int]] = {}
+    for register, number in enumerate(_Numbers().of(value)):
+        groups.setdefault(number, []).append(register)
     return list(groups.values())
 
 
-def _keys(value: ir.Value) -> Sequence[Hashable]:
-    """Return a key for each register; registers with the same key are equal."""
-    op: Any = value.owner.opview if isinstance(value.owner, ir.Operation) else value.owner
-    if isinstance(op, ir.OpView):
-        read = _KEYS.get(op.operation.name)
+class _Numbers:
+    """Numbers for registers, the same for registers that are equal.
+
+    Each value is looked at once, whatever the number of ways that lead to it: they double with each
+    step of a reduction over lanes.
+    """
+
+    def __init__(self) -> None:
+        self._numbers: dict[Hashable, int] = {}
+        self._known: dict[ir.Value, Sequence[int]] = {}
+
+    def of(self, value: ir.Value) -> Sequence[int]:
+        """Return the number of each register of a vector, or of the one that a scalar is."""
+        known = self._known.get(value)
+        if known is None:
+            known = self._known[value] = self._look_at(value)
+        return known
+
+    def fresh(self, value: ir.Value) -> Sequence[int]:
+        """Return numbers for registers of which nothing is known."""
+        return [self._number((value, i)) for i in range(_count(value))]
+
+    def same(self, value: ir.Value) -> Sequence[int]:
+        """Return numbers for registers that are all equal."""
+        return [self._number((value, 0))] * _count(value)
+
+    def _number(self, key: Hashable) -> int:
+        return self._numbers.setdefault(key, len(self._numbers))
+
+    def _look_at(self, value: ir.Value) -> Sequence[int]:
+        op: Any = value.owner.opview if isinstance(value.owner, ir.Operation) else value.owner
+        if not isinstance(op, ir.OpView):
+            return self.fresh(value)
+        read = _READ.get(op.operation.name)
         if read is not None:
-            return read(op)
-        if op.operation.name.startswith(("arith.", "math.")) and op.operation.operands:
-            return [(value, *column) for column in zip(*_operand_keys(value, op), strict=True)]
-    return [(value, i) for i in range(_count(value))]
+            return read(self, op)
+        if not (op.operation.name.startswith(("arith.", "math.")) and op.operation.operands):
+            return self.fresh(value)
+        # A scalar operand, as the condition of a select may be, is every register's.
+        operands = [list(self.of(v)) * (_count(value) // _count(v)) for v in op.operation.operands]
+        return [self._number((value, *column)) for column in zip(*operands, strict=True)]
 
 
 def _count(value: ir.Value) -> int:
     return emit.registers_of(value) if emit.is_vector(value.type) else 1
 
 
-def _operand_keys(value: ir.Value, op: Any) -> list[Sequence[Hashable]]:
-    """Return each operand's keys; a scalar's (the condition of a select) is every register's."""
-    operands = op.operation.operands
-    return [list(_keys(v)) * (_count(value) // _count(v)) for v in operands]
-
-
-def _broadcast_keys(op: Any) -> Sequence[Hashable]:
-    held = _keys(op.operation.operands[0])
+def _of_broadcast(numbers: _Numbers, op: Any) -> Sequence[int]:
+    held = numbers.of(op.operation.operands[0])
     return list(held) * (emit.registers_of(op.operation.results[0]) // len(held))
 
 
-def _shuffle_keys(op: Any) -> Sequence[Hashable]:
-    held = [key for value in op.operation.operands for key in _keys(value)]
-    result: ir.Value = op.operation.results[0]
+def _of_shuffle(numbers: _Numbers, op: Any) -> Sequence[int]:
+    held = _of_elements(numbers, op)
     mask: Sequence[int] = op.operation.attributes["mask"]
-    return [
-        held[index] if index >= 0 else (result, register) for register, index in enumerate(mask)
-    ]
+    unknown = numbers.fresh(op.operation.results[0])
+    return [held[i] if i >= 0 else unknown[register] for register, i in enumerate(mask)]
 
 
-def _slice_keys(op: Any) -> Sequence[Hashable]:
+def _of_slice(numbers: _Numbers, op: Any) -> Sequence[int]:
     (start,) = (int(ir.IntegerAttr(i).value) for i in op.operation.attributes["offsets"])
     count = emit.registers_of(op.operation.results[0])
-    return _keys(op.operation.operands[0])[start : start + count]
+    return numbers.of(op.operation.operands[0])[start : start + count]
 
 
-def _element_keys(op: Any) -> Sequence[Hashable]:
-    return [key for value in op.operation.operands for key in _keys(value)]
+def _of_elements(numbers: _Numbers, op: Any) -> Sequence[int]:
+    return [number for value in op.operation.operands for number in numbers.of(value)]
 
 
-def _constant_keys(op: Any) -> Sequence[Hashable]:
-    value = op.operation.attributes["value"]
+def _of_constant(numbers: _Numbers, op: Any) -> Sequence[int]:
     result: ir.Value = op.operation.results[0]
-    if not emit.is_vector(result.type):
-        return [(result, 0)]
-    if value.is_splat:
-        return [(result, 0)] * emit.registers_of(result)
-    return [(result, i) for i in range(emit.registers_of(result))]
+    splat = emit.is_vector(result.type) and op.operation.attributes["value"].is_splat
+    return numbers.same(result) if splat else numbers.fresh(result)
 
 
-_KEYS: dict[str, Callable[[Any], Sequence[Hashable]]] = {
-    "arith.constant": _constant_keys,
-    "vector.broadcast": _broadcast_keys,
-    "vector.extract_strided_slice": _slice_keys,
-    "vector.from_elements": _element_keys,
-    "vector.shuffle": _shuffle_keys,
+_READ: dict[str, Callable[[_Numbers, Any], Sequence[int]]] = {
+    "arith.constant": _of_constant,
+    "vector.broadcast": _of_broadcast,
+    "vector.extract_strided_slice": _of_slice,
+    "vector.from_elements": _of_elements,
+    "vector.shuffle": _of_shuffle,
 }
 
 

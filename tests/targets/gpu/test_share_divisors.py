@@ -195,6 +195,18 @@ def test_a_scalar_that_selects_vectors_counts_for_every_register() -> None:
     ]
 
 
+def test_values_that_many_ways_lead_to_are_looked_at_once() -> None:
+    steps = "\n".join(f"%v{i + 1} = arith.addf %v{i}, %v{i} : vector<4xf32>" for i in range(200))
+    module = shared(
+        f"""
+        %v0 = vector.broadcast %s : f32 to vector<4xf32>
+        {steps}
+        %y = arith.divf %x, %v200 : vector<4xf32>
+        """
+    )
+    assert any(op.operation.name == "scf.if" for op in operations(module.operation))
+
+
 def test_each_register_meets_its_own_divisor() -> None:
     module = shared(
         """
