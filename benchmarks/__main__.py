@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import time
 from importlib import import_module
 from pathlib import Path
@@ -18,6 +19,8 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a few sizes of each family")
     parser.add_argument("--budget", type=float, default=250, help="seconds; no case begins after")
     parser.add_argument("--only", default="", help="cases whose name contains this")
+    parser.add_argument("--check", action="store_true", help="compile and check, time nothing")
+    parser.add_argument("--part", default="1/1", help="as 2/8: each eighth case from the second on")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
     options = parser.parse_args()
     wrong = set(options.families) - set(FAMILIES)
@@ -32,11 +35,13 @@ def run(families: list[str], options: argparse.Namespace) -> None:
 
     from benchmarks import report
     from benchmarks.case import Row
-    from benchmarks.measure import measure
+    from benchmarks.measure import check, measure
 
     started = time.perf_counter()
     rows: list[Row] = []
     left_out: list[str] = []
+    part, parts = map(int, options.part.split("/"))
+    numbers = itertools.count(1)
     for family in families:
         print(f"\n{family}\n{report.HEAD}")
         for case in import_module(f"benchmarks.{family}").cases(options.quick):
@@ -45,13 +50,13 @@ def run(families: list[str], options: argparse.Namespace) -> None:
                 print(report.line(case), flush=True)
                 continue
             name = f"{case.what} {case.size}"
-            if options.only not in name:
+            if options.only not in name or next(numbers) % parts != part % parts:
                 continue
             if time.perf_counter() - started > options.budget:
                 left_out.append(name)
                 continue
             try:
-                found = measure(case)
+                found = check(case) if options.check else measure(case)
             except Exception as problem:
                 print(f"{name}: {type(problem).__name__}: {str(problem)[:1500]}", flush=True)
                 continue
@@ -62,7 +67,8 @@ def run(families: list[str], options: argparse.Namespace) -> None:
         print(f"left out for want of time: {', '.join(left_out)}")
     seconds = time.perf_counter() - started
     print(f"{seconds:.0f} s in all")
-    report.write(rows, _about(seconds), options.out)
+    if not options.check:
+        report.write(rows, _about(seconds), options.out)
 
 
 def _about(seconds: float) -> dict[str, Any]:

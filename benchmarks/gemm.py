@@ -146,9 +146,12 @@ def _triton(
             )  # fmt: skip
 
         return by_pointers
+    if found.c[0].element_size() == 4:  # its epilogue takes a tile's worth of shared memory
+        tiles = math.ceil(m / 128) * math.ceil(n / 128)
+        bm, bn = 128, 128
+        choice = choice._replace(block=(bm, bn, bk), programs=min(ex06.PROCESSORS, tiles))
     described = _described(TritonDescriptor.from_tensor, found, choice)
     extra = [found.more.get(name) for name in ("bias", "scale_a", "scale_b")]
-    # Its epilogue takes a tile's worth of shared memory.
     stages = min(choice.num_stages, 3 if bm * bn > 128 * 128 else 4)
 
     def run(number: int) -> None:

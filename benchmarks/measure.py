@@ -86,6 +86,16 @@ def _block(contender: Contender, sets: int) -> _Block:
     return _Block(graph.replay, IN_GRAPH, elapsed(graph.replay) / IN_GRAPH)
 
 
+def check(case: Case) -> list[Row]:
+    """Make a case's contenders, which checks their results; returns a row for each."""
+    rows = [
+        Row(case.family, case.what, case.size, one.name, case.unit, 0.0, error=one.error)
+        for one in case.contenders()
+    ]
+    torch.cuda.synchronize()
+    return rows
+
+
 def measure(case: Case) -> list[Row]:
     """Time a case's contenders; returns a row for each."""
     contenders = case.contenders()

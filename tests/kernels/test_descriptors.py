@@ -44,12 +44,14 @@ def test_a_box_is_zero_outside_and_written_inside_only(
     assert (y[:, columns:] == -1).all()
 
 
+IEEE, FLOAT32 = tile.constexpr("ieee"), tile.constexpr(tile.float32)
+
+
 @tile.jit
 def product(
     a, b, c, M, N, K, sa, sb, sc,
     BM: tile.constexpr, BN: tile.constexpr, BK: tile.constexpr, TURNED: tile.constexpr,
-    PRECISION: tile.constexpr = tile.constexpr("ieee"),
-    ACC: tile.constexpr = tile.constexpr(tile.float32),
+    PRECISION: tile.constexpr = IEEE, ACC: tile.constexpr = FLOAT32,
 ):  # fmt: skip
     left = tile.make_tensor_descriptor(a, [M, K], [sa, 1], [BM, BK])
     out = tile.make_tensor_descriptor(c, [M, N], [sc, 1], [BM, BN])
