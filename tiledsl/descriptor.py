@@ -23,6 +23,7 @@ import operator
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, SupportsIndex, cast, final
 
 from tiledsl.arrays import extent, is_array, numpy_dtype
@@ -101,12 +102,14 @@ class TensorDescriptor:
         shape: Elements along each dimension.
         strides: Elements from one to the next along each dimension.
         boxes: The rest.
+        numbers: Sizes, then strides.
+        token: One object for all descriptors of equal sizes, strides and boxes, quick to compare.
 
     Raises:
         KernelError: An argument is wrong; or the array's strides are not whole elements.
     """
 
-    __slots__ = ("base", "boxes", "shape", "strides")
+    __slots__ = ("base", "boxes", "numbers", "shape", "strides", "token")
 
     def __init__(
         self,
@@ -135,6 +138,8 @@ class TensorDescriptor:
             raise KernelError(
                 f"TensorDescriptor: expected {rank} dimensions, as `block_shape` has, found {found}"
             )
+        self.numbers = (*self.shape, *self.strides)
+        self.token = _token(self.boxes, self.numbers)
 
     @staticmethod
     def from_tensor(
@@ -162,6 +167,13 @@ class TensorDescriptor:
 
     def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
         return _remade, (self.base, self.block_shape, self.padding, self.shape, self.strides)
+
+
+@lru_cache(maxsize=4096)
+def _token(boxes: Boxes, numbers: tuple[int, ...]) -> object:
+    """Return an object that stands for what a descriptor is but for its array."""
+    del boxes, numbers
+    return object()
 
 
 def _remade(

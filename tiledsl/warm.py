@@ -103,9 +103,8 @@ def _read_descriptor(value: TensorDescriptor) -> tuple[Known, Any]:
     if not (is_torch_tensor(kind) and _is_met(kind)):
         raise _Unread
     base, address = _readers[kind](value.base)
-    numbers = [*value.shape, *value.strides]
-    types = (base.type, *(_read_int(number)[0].type for number in numbers))
-    return _known((value.boxes, *types), base.place), (address, *numbers)
+    types = (base.type, *(_read_int(number)[0].type for number in value.numbers))
+    return _known((value.boxes, *types), base.place), (address, *value.numbers)
 
 
 _readers: dict[type, Reader] = {
@@ -287,9 +286,9 @@ class Launches:
                 if not tensor.is_cuda:
                     return None
                 address = tensor.data_ptr()
-                passed[place : place + 1] = (address, *found.shape, *found.strides)
+                passed[place : place + 1] = (address, *found.numbers)
                 both = _tensors[tensor.get_device(), tensor.dtype]
-                exact += (both[address % DIVISOR == 0], found.boxes, found.shape, found.strides)
+                exact += (both[address % DIVISOR == 0], found.token)
             key = tuple(exact)
             launch = self._exact.get(key) or self._learn(key, values, options)
             return launch, values, passed

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import re
 from typing import Any
 
 import ml_dtypes
@@ -138,7 +139,8 @@ def test_a_faulty_argument_is_named() -> None:
 
 
 def uses_tma(made: Any) -> bool:
-    return "cp.async.bulk.tensor" in made.asm["ptx"]
+    """Return whether boxes are loaded by TMA."""
+    return re.search(r"cp\.async\.bulk\.tensor\.\dd\.shared", made.asm["ptx"]) is not None
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.float8_e5m2])
