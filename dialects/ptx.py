@@ -182,7 +182,6 @@ class MbarrierWaitOp(Op, name="ptx.mbarrier_wait"):
 
     barrier = Operand(Any_, "!llvm.ptr<3>.")
     parity = Operand(Any_, "i32.")
-    predicate = OptionalOperand(I1, "Whether to, the same in a warp; always, if absent.")
 
 
 class TensorLoadOp(Op, name="ptx.tensor_load"):

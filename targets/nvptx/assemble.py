@@ -30,7 +30,7 @@ def assemble(module: ir.Module, chip: str, options: Options) -> Artifact:
     """
     entry = _entry(module)
     attributes: Any = entry.operation.attributes
-    text = str(llvm.translate_module_to_llvmir(module.operation))
+    text = _with_warps_together(str(llvm.translate_module_to_llvmir(module.operation)))
     found = find_chip(chip)
     ptx = emit_ptx(text, found)
     texts: dict[str, str | bytes] = {"llvm": text, "ptx": ptx}
@@ -53,6 +53,18 @@ def assemble(module: ir.Module, chip: str, options: Options) -> Artifact:
         resources,
         tuple(MapSpec.parse(attributes[_MAPS].value)) if _MAPS in attributes else (),
     )
+
+
+_ALIGNED = re.compile(r'^(.* asm sideeffect "[^"]*wgmma\..*\))(, !dbg .*)?$', re.MULTILINE)
+
+
+def _with_warps_together(text: str) -> str:
+    """Mark the assembly that a warpgroup executes as one as `convergent`.
+
+    LLVM then makes no copies of it for some of the warps, as it does of loops with a branch that
+    warps take by their number. MLIR's dialect has no way to say so.
+    """
+    return _ALIGNED.sub(r"\1 convergent\2", text)
 
 
 def _machine_code(

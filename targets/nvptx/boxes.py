@@ -9,12 +9,13 @@ Source: PTX ISA 8.7, "cp.async.bulk.tensor" and "mbarrier".
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from itertools import product
 from typing import Any
 
 from mlir import ir
-from mlir.dialects import arith
+from mlir.dialects import arith, scf
 
 from tiledsl.dialects import ptx, tgpu
 from tiledsl.dialects import tile as tile_dialect
@@ -105,21 +106,25 @@ def _issuer(lowering: Lowering) -> ir.Value:
     return lowering.once(f"thread {first}", compare)
 
 
-def _first_warp(lowering: Lowering) -> ir.Value:
-    def compare() -> ir.Value:
-        warp = i32(lowering.machine.warp_size)
-        return arith.cmpi(arith.CmpIPredicate.ult, lowering.place.thread, warp)
+def _warp(lowering: Lowering) -> ir.Value:
+    """Build the warp's number, which is read from lane 0: ptxas can see that warps stay whole."""
 
-    return lowering.once("first warp", compare)
+    def read() -> ir.Value:
+        shift = i32(log2_exact(lowering.machine.warp_size))
+        own = arith.shrui(lowering.place.thread, shift)
+        return lowering.machine.shuffle_index(own, i32(0))
+
+    return lowering.once("warp", read)
+
+
+def _first_warp(lowering: Lowering) -> ir.Value:
+    warp = _warp(lowering)
+    return lowering.once("first warp", lambda: arith.cmpi(arith.CmpIPredicate.eq, warp, i32(0)))
 
 
 def _producer(lowering: Lowering, op: tgpu.ProducerOp) -> None:
-    """Compare the warp's number, which is read from lane 0: ptxas can see that warps stay whole."""
-    machine = lowering.machine
-    shift = i32(log2_exact(machine.warp_size))
-    warp = machine.shuffle_index(arith.shrui(lowering.place.thread, shift), i32(0))
     most = i32(lowering.kernel.num_warps)
-    lowering.define(op.output, arith.cmpi(arith.CmpIPredicate.uge, warp, most))
+    lowering.define(op.output, arith.cmpi(arith.CmpIPredicate.uge, _warp(lowering), most))
 
 
 def _first_lane(lowering: Lowering) -> ir.Value:
@@ -148,9 +153,25 @@ def _each(lowering: Lowering, buffer: ir.Value) -> list[ir.Value]:
     return [emit.gep(start, slot * _WORD, integer(8)) for slot in range(slots)]
 
 
+@contextmanager
+def _in_issuing_warp(lowering: Lowering) -> Generator[None]:
+    """Build what only the warp of the thread that copies boxes executes, under a branch.
+
+    LLVM makes one branch of those in a row. The copies themselves are under a predicate.
+    """
+    if lowering.role is Role.PRODUCER:
+        yield
+        return
+    branch = scf.IfOp(_first_warp(lowering))
+    with ir.InsertionPoint(branch.then_block):
+        yield
+        scf.YieldOp([])
+
+
 def _expect(lowering: Lowering, op: tgpu.MbarrierExpectOp) -> None:
-    acts = arith.andi(lowering.value(op.predicate), _issuer(lowering))
-    ptx.MbarrierExpectOp.build(lowering.value(op.barrier), acts, bytes=op.bytes)
+    with _in_issuing_warp(lowering):
+        acts = arith.andi(lowering.value(op.predicate), _issuer(lowering))
+        ptx.MbarrierExpectOp.build(lowering.value(op.barrier), acts, bytes=op.bytes)
 
 
 def _arrive(lowering: Lowering, op: tgpu.MbarrierArriveOp) -> None:
@@ -161,9 +182,8 @@ def _arrive(lowering: Lowering, op: tgpu.MbarrierArriveOp) -> None:
 
 
 def _wait(lowering: Lowering, op: tgpu.MbarrierWaitOp) -> None:
-    some = op.by == "issuer" and lowering.role is not Role.PRODUCER
-    waits = _first_warp(lowering) if some else None
-    ptx.MbarrierWaitOp.build(lowering.value(op.barrier), lowering.value(op.parity), waits)
+    with _in_issuing_warp(lowering) if op.by == "issuer" else nullcontext():
+        ptx.MbarrierWaitOp.build(lowering.value(op.barrier), lowering.value(op.parity))
 
 
 def _box_copy(lowering: Lowering, op: tgpu.BoxCopyOp) -> None:
@@ -174,13 +194,14 @@ def _box_copy(lowering: Lowering, op: tgpu.BoxCopyOp) -> None:
     number: int = op.map
     map_ = lowering.value(block.arguments[number])
     *outer, column = (lowering.value(one) for one in op.box.indices)
-    acts = arith.andi(lowering.value(op.predicate), _issuer(lowering))
     width = operand.swizzle_bytes // operand.element_bytes
-    for first in range(0, operand.shape[1], width):
-        to = emit.gep(lowering.value(op.buffer), operand.offset(0, first), integer(8))
-        at = column if first == 0 else arith.addi(column, i32(first))
-        place = [at, *reversed(outer)]
-        ptx.TensorLoadOp.build([to, lowering.value(op.barrier), acts, map_, *place])
+    with _in_issuing_warp(lowering):
+        acts = arith.andi(lowering.value(op.predicate), _issuer(lowering))
+        for first in range(0, operand.shape[1], width):
+            to = emit.gep(lowering.value(op.buffer), operand.offset(0, first), integer(8))
+            at = column if first == 0 else arith.addi(column, i32(first))
+            place = [at, *reversed(outer)]
+            ptx.TensorLoadOp.build([to, lowering.value(op.barrier), acts, map_, *place])
 
 
 def _proxy_fence(lowering: Lowering, op: tgpu.ProxyFenceOp) -> None:

@@ -317,14 +317,12 @@ def _mbarrier_wait(op: ptx.MbarrierWaitOp) -> None:
     """Write the loop around try_wait, which gives up after a time that the hardware chooses."""
     assembly = _Assembly()
     barrier, parity = assembly.operand(op.barrier), assembly.operand(op.parity)
-    lines = ["{", ".reg .pred done;"]
-    if op.predicate is not None:
-        lines.append(f"@!{assembly.operand(op.predicate, 'b')} bra.uni over;")
-    lines += [
+    lines = [
+        "{",
+        ".reg .pred done;",
         "again:",
         f"mbarrier.try_wait.parity.shared::cta.b64 done, [ {barrier} ], {parity};",
         "@!done bra.uni again;",
-        *(["over:"] if op.predicate is not None else []),
         "}",
     ]
     assembly.build("\n\t".join(lines))

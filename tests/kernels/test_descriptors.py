@@ -8,6 +8,7 @@ import pytest
 from numpy.typing import NDArray
 
 import tiledsl as tile
+from tests.kernels.ptx_text import loop_of
 from tiledsl.dialects.diagnostics import KernelError
 
 
@@ -263,8 +264,7 @@ def test_tma_copies_boxes_on_hopper_and_products_read_them_where_they_land() -> 
     constants = {"BM": 128, "BN": 256, "BK": 64, "TURNED": False}
     made = tile.compile(product, types | sizes, constants, target="sm_90a", num_warps=8)
     ptx = str(made.asm["ptx"])
-    loop = ptx[ptx.index("$L__BB0_2:") :]
-    loop = loop[: loop.index("bra \t$L__BB0_2")]
+    loop = loop_of(ptx)
     assert loop.count("cp.async.bulk.tensor.2d") == 5  # a is 64 wide, b 4 x 64
     assert loop.count("mbarrier.try_wait.parity") == 2
     assert "bar.sync" not in loop

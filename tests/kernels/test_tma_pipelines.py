@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 import tiledsl as tile
 from tests.kernels.both_modes import launch_in_both_modes
 from tests.kernels.mutations import Recorded, record
+from tests.kernels.ptx_text import loop_of
 from tiledsl.targets.nvptx import ptxas
 
 HOPPER = "sm_90a"
@@ -210,24 +211,25 @@ def _compiled(kernel: Any, **constants: Any) -> Any:
     return tile.compile(kernel, types | sizes, constants, target=HOPPER, **options)
 
 
-def _loop(ptx: str) -> str:
-    """Return the text of the loop around the products."""
-    label = re.findall(r"^(\$\w+):", ptx[: ptx.index("wgmma.mma_async")], re.MULTILINE)[-1]
-    start = ptx.index(f"{label}:")
-    return ptx[start : ptx.index(f"{label};", start)]
-
-
 def test_warps_arrive_at_a_slot_s_barrier_and_only_the_issuer_waits_there() -> None:
-    loop = _loop(_ptx(product, BM=64, BN=64, BK=64))
+    loop = loop_of(_ptx(product, BM=64, BN=64, BK=64))
     assert "bar.sync" not in loop
     assert len(re.findall(r"@%p\d+ mbarrier\.arrive\.shared", loop)) == 1
     assert loop.count("mbarrier.try_wait.parity") == 2
-    assert len(re.findall(r"@!%p\d+ bra\.uni over", loop)) == 1
+    branch = r"mbarrier\.arrive\.shared.*?@%p\d+ bra.*?mbarrier\.try_wait"
+    assert re.search(branch, loop, re.DOTALL)
     assert "fence.proxy" not in loop
 
 
+def test_what_a_warpgroup_executes_as_one_is_not_to_be_copied_for_some_warps() -> None:
+    text = str(_compiled(product, BM=64, BN=64, BK=64).asm["llvm"])
+    calls = [line for line in text.splitlines() if "wgmma." in line]
+    assert len(calls) == 5  # fence, products, commit, two waits
+    assert all(re.search(r"\) convergent\b", line) for line in calls)
+
+
 def test_threads_that_read_a_slot_themselves_fence_before_their_warp_arrives() -> None:
-    loop = _loop(_ptx(scaled, BM=64, BN=64, BK=64))
+    loop = loop_of(_ptx(scaled, BM=64, BN=64, BK=64))
     arrive = loop.index("mbarrier.arrive.shared")
     assert "bar.sync" not in loop
     assert loop.rindex("fence.proxy.async", 0, arrive) < loop.rindex("bar.warp.sync", 0, arrive)
