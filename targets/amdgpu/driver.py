@@ -35,7 +35,8 @@ from tiledsl.targets.driver import (
     LaunchOptions,
     Resources,
 )
-from tiledsl.targets.driver_library import DriverLibrary, LaunchBuffer, contiguous_address
+from tiledsl.targets.driver_library import DriverLibrary
+from tiledsl.targets.host_bytes import LaunchBuffer, contiguous_address
 
 _MAX_THREADS_ALONG_AXIS = 2**32 - 1
 """HIP counts a grid's threads along an axis in 32 bits."""

@@ -11,7 +11,6 @@ import shlex
 from typing import Any, NoReturn
 
 from tiledsl.dialects.diagnostics import KernelError
-from tiledsl.targets.nvptx.cuda_library import JitOption
 from tiledsl.targets.nvptx.ptxas import OVERRIDE
 
 
@@ -31,8 +30,8 @@ def _parser() -> _Parser:
     return parser
 
 
-def driver_options(options: str) -> dict[JitOption, int]:
-    """Return the driver's options for those of ptxas.
+def driver_options(options: str) -> dict[str, int]:
+    """Return the driver's options (CUjit_option without CU_JIT_) for those of ptxas.
 
     Args:
         options: As for ptxas, quoted as for a shell.
@@ -49,9 +48,9 @@ def driver_options(options: str) -> dict[JitOption, int]:
             hint=f"install nvidia-cuda-nvcc, or set {OVERRIDE} to a ptxas",
         ) from None
     known = {
-        JitOption.OPTIMIZATION_LEVEL: found.level,
-        JitOption.MAX_REGISTERS: found.registers,
-        JitOption.DEBUG_INFO: 1 if found.debug else None,
-        JitOption.LINE_INFO: 1 if found.lines else None,
+        "OPTIMIZATION_LEVEL": found.level,
+        "MAX_REGISTERS": found.registers,
+        "GENERATE_DEBUG_INFO": 1 if found.debug else None,
+        "GENERATE_LINE_INFO": 1 if found.lines else None,
     }
     return {option: value for option, value in known.items() if value is not None}

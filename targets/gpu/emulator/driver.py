@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from tiledsl.dialects.diagnostics import KernelError
 from tiledsl.targets.driver import PLAIN_LAUNCH, DeviceInfo, Grid, LaunchOptions, Resources
-from tiledsl.targets.driver_library import contiguous_address
 from tiledsl.targets.gpu.emulator import grid as grids
 from tiledsl.targets.gpu.emulator import settings
 from tiledsl.targets.gpu.emulator.cohort import Mode
@@ -27,6 +26,7 @@ from tiledsl.targets.gpu.emulator.findings import Findings
 from tiledsl.targets.gpu.emulator.launch import Launch, Program
 from tiledsl.targets.gpu.emulator.memory import GlobalMemory
 from tiledsl.targets.gpu.emulator.report import make_report
+from tiledsl.targets.host_bytes import contiguous_address
 from tiledsl.targets.immediate import Immediate
 from tiledsl.targets.target import find
 

@@ -1,9 +1,12 @@
 /* A CUDA driver without a GPU: device memory is host memory, and a launch is handed to a callback.
 
 It checks what the real driver checks (a current context, known modules, functions, streams and
-addresses, well-formed launch parameters) and refuses with the real driver's numbers. The tests steer
-it through the fake_* functions. */
+addresses, well-formed launch parameters) and refuses with the real driver's numbers. cuda-bindings
+finds it by its name, libcuda.so.1, and its functions through cuGetProcAddress_v2. The tests steer it
+through the fake_* functions. */
 
+#define _GNU_SOURCE
+#include <dlfcn.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,7 +24,7 @@ typedef struct { Context *owner; double when; } Mark; /* a stream or an event */
 typedef void (*Launched)(const char *entry, const unsigned *grid_block_shared, uintptr_t stream,
                          const void *arguments, size_t size, const unsigned *attributes);
 
-static int initialized, device_count = 2;
+static int initialized, device_count = 2, version = 13000;
 static Context contexts[2] = {{0}, {1}};
 static int majors[2] = {9, 8}, minors[2] = {0, 6};
 static __thread Context *stack[16];
@@ -29,15 +32,24 @@ static __thread int depth;
 static Launched launched;
 static char failing[64];
 static int failing_status;
-static int live_blocks, live_marks;
+static int live_blocks, live_marks, capturing;
 static double now;
 static struct { uintptr_t start; size_t size; Context *owner; } blocks[4096];
 
 void fake_on_launch(Launched callback) { launched = callback; }
 void fake_devices(int count) { device_count = count; initialized = 0; }
+void fake_version(int number) { version = number; }
 void fake_fail(const char *function, int status) {
   snprintf(failing, sizeof failing, "%s", function);
   failing_status = status;
+}
+/* As in a new process. */
+void fake_reset(void) {
+  launched = 0;
+  initialized = capturing = live_blocks = live_marks = 0;
+  device_count = 2;
+  version = 13000;
+  failing[0] = 0;
 }
 int fake_live_blocks(void) { return live_blocks; }
 int fake_live_marks(void) { return live_marks; }
@@ -73,7 +85,7 @@ int cuGetErrorString(int status, const char **text) {
   *text = status == 700 ? "an illegal memory access was encountered" : "words";
   return OK;
 }
-int cuDriverGetVersion(int *version) { *version = 13000; return OK; }
+int cuDriverGetVersion(int *number) { *number = version; return OK; }
 int cuDeviceGetCount(int *count) { ENTER(); *count = device_count; return OK; }
 int cuDeviceGet(int *device, int index) {
   ENTER();
@@ -126,7 +138,6 @@ int cuCtxPopCurrent_v2(Context **context) {
 }
 int cuCtxSynchronize(void) { CURRENT(); return OK; }
 
-static int capturing;
 static __thread int capture_mode; /* global */
 void fake_capturing(int yes) { capturing = yes; }
 int cuStreamIsCapturing(Mark *stream, int *status) {
@@ -310,12 +321,24 @@ int cuEventElapsedTime(float *ms, Mark *start, Mark *end) {
 }
 int cuEventDestroy_v2(Mark *event) { CURRENT(); return unmark(event); }
 
+/* The newest form of a function, as the real driver gives it to whoever asks for that of a version. */
+int cuGetProcAddress_v2(const char *name, void **function, int asked, uint64_t flags, int *found) {
+  static void *self;
+  char newer[80];
+  if (!self) self = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+  snprintf(newer, sizeof newer, "%s_v2", name);
+  *function = asked > version || flags ? 0 : dlsym(self, newer);
+  if (!*function && asked <= version) *function = dlsym(self, name);
+  if (found) *found = *function ? 0 : 1;
+  return *function ? OK : NOT_FOUND;
+}
+
 /* Not the real encoding: the arguments in order, to be read back. */
 int cuTensorMapEncodeTiled(uint64_t *map, int type, unsigned rank, void *address,
                            const uint64_t *shape, const uint64_t *strides, const uint32_t *box,
                            const uint32_t *steps, int interleave, int swizzle, int l2, int fill) {
   CURRENT();
-  if ((uintptr_t)map % 64 || (uintptr_t)address % 16 || interleave || fill) return INVALID_VALUE;
+  if ((uintptr_t)map % 16 || (uintptr_t)address % 16 || interleave || fill) return INVALID_VALUE;
   memset(map, 0, 128);
   map[0] = type;
   map[1] = rank;

@@ -1,9 +1,11 @@
 import ctypes
+import os
+import subprocess
+import sys
 import threading
 from collections import Counter
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,77 +13,15 @@ import pytest
 from tiledsl.dialects.diagnostics import CompilerBug, KernelError
 from tiledsl.targets.arguments import ArgumentLayout
 from tiledsl.targets.driver import DeviceInfo, Driver, Grid, Kernel, LaunchOptions, Resources
-from tiledsl.targets.driver_library import DriverLibrary
-from tiledsl.targets.nvptx import cuda_library as cuda
 from tiledsl.targets.nvptx.chips import chip
-from tiledsl.targets.nvptx.cuda_library import cuda_library
+from tiledsl.targets.nvptx.cuda_library import CudaLibrary
 from tiledsl.targets.nvptx.driver import CudaDriver, CudaKernel, driver
 from tiledsl.targets.nvptx.ptxas import assemble, find_ptxas
 from tiledsl.targets.nvptx.tensor_map import TensorMap
 
-from ..fake_library import fake_library
+from .fake_driver import Fake, Launch
 
 CUBIN = b"\x7fELF, as far as the fake driver looks"
-
-LAUNCHED = ctypes.CFUNCTYPE(
-    None,
-    ctypes.c_char_p,
-    ctypes.POINTER(ctypes.c_uint),
-    ctypes.c_size_t,
-    ctypes.c_void_p,
-    ctypes.c_size_t,
-    ctypes.POINTER(ctypes.c_uint),
-)
-
-
-@dataclass(frozen=True)
-class Launch:
-    entry: str
-    grid: Grid
-    block: Grid
-    shared: int
-    stream: int
-    arguments: bytes
-    cluster: Grid
-    programmatic: int
-
-
-@dataclass
-class Fake:
-    """A driver on the fake library, and what was launched through it."""
-
-    driver: CudaDriver
-    library: ctypes.CDLL
-    launches: list[Launch] = field(default_factory=list[Launch])
-
-    def fail(self, function: str, status: int) -> None:
-        self.library.fake_fail(function.encode(), status)
-
-
-@pytest.fixture
-def fake(tmp_path: Path):
-    path, library = fake_library(Path(__file__).with_name("fake_cuda.c"), tmp_path)
-    made = Fake(CudaDriver(cuda_library(path)), library)
-
-    @LAUNCHED
-    def launched(entry: bytes, shape: Any, stream: int, data: int, size: int, extra: Any) -> None:
-        made.launches.append(
-            Launch(
-                entry.decode(),
-                tuple(shape[:3]),
-                tuple(shape[3:6]),
-                shape[6],
-                stream,
-                ctypes.string_at(data, size),
-                tuple(extra[:3]),
-                extra[3],
-            )
-        )
-
-    library.fake_on_launch(launched)
-    yield made
-    assert library.fake_depth() == 0, "a context was left current"
-    assert library.fake_live_marks() == 0, "a stream or an event was left"
 
 
 def satisfies(driver: Driver, kernel: Kernel) -> None:
@@ -323,69 +263,85 @@ def test_a_machine_whose_driver_shows_no_device_is_a_kernel_error(fake: Fake):
         fake.driver.devices()
 
 
-def test_a_machine_without_the_driver_is_a_kernel_error_at_the_first_call():
-    absent = CudaDriver(cuda_library("libnosuchcuda.so.1"))
+def test_a_driver_older_than_all_we_ask_of_it_is_a_kernel_error(fake: Fake):
+    fake.library.fake_version(11080)
     with pytest.raises(KernelError) as error:
-        absent.devices()
-    assert str(error.value) == "the NVIDIA driver was not found"
+        CudaDriver(CudaLibrary()).devices()
+    assert str(error.value) == (
+        "the NVIDIA driver here is too old: it is of CUDA 11.8, expected 12.0 or later"
+    )
 
 
-def test_the_environment_can_name_the_library(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("TILEDSL_LIBCUDA", "/nowhere/libcuda.so")
-    with pytest.raises(KernelError, match=r"not found \(/nowhere/libcuda.so"):
-        CudaDriver(cuda_library()).devices()
+def test_a_status_that_the_bindings_do_not_know_is_a_kernel_error(fake: Fake):
+    kernel = fake.driver.load(CUBIN, "k", 0)
+    fake.fail("cuCtxSynchronize", 98765)
+    with pytest.raises(KernelError, match=r"cuCtxSynchronize failed: .*98765"):
+        fake.driver.synchronize()
+    fake.fail("cuLaunchKernelEx", 98765)
+    with pytest.raises(KernelError, match=r"cuLaunchKernelEx failed: .*98765"):
+        kernel.launch((1, 1, 1), 32, b"")
 
 
-def test_a_driver_too_old_for_a_function_is_a_kernel_error(tmp_path: Path):
-    path, _ = fake_library(Path(__file__).with_name("fake_cuda.c"), tmp_path)
+def test_a_driver_without_a_function_that_the_bindings_call_is_a_kernel_error(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    class Older:
+        @staticmethod
+        def cuDriverGetVersion() -> tuple[int, int]:
+            return 0, 12040
 
-    def describe(library: DriverLibrary, status: int) -> str:
-        return f"{status} of {library}"
+        @staticmethod
+        def cuEventElapsedTime() -> tuple[int, float]:
+            raise RuntimeError('Function "cuEventElapsedTime_v2" not found')
 
-    library = DriverLibrary("the driver", [path], "NO_OVERRIDE", {"cuNewest": ()}, describe, {})
-    with pytest.raises(KernelError, match="the driver here is too old: it has no cuNewest"):
-        library.call("cuNewest")
-    with pytest.raises(CompilerBug, match="cuInit is called but has no prototype"):
-        library.call("cuInit", 0)
+    monkeypatch.setitem(sys.modules, "cuda.bindings.driver", Older)
+    monkeypatch.setitem(sys.modules, "cuda.bindings", SimpleNamespace(__version__="13.5.0"))
+    with pytest.raises(KernelError) as error:
+        CudaLibrary().call("cuEventElapsedTime")
+    assert str(error.value) == (
+        'cuEventElapsedTime failed: Function "cuEventElapsedTime_v2" not found\n'
+        "  hint: the driver is of CUDA 12.4, cuda-bindings of 13.5.0: update the older of the two"
+    )
 
 
-def test_numbers_are_those_of_nvidias_headers():
-    theirs: Any = pytest.importorskip("cuda.bindings.driver")
-    for ours, name in (
-        (cuda.DeviceAttribute.MULTIPROCESSOR_COUNT, "MULTIPROCESSOR_COUNT"),
-        (cuda.DeviceAttribute.CAPABILITY_MAJOR, "COMPUTE_CAPABILITY_MAJOR"),
-        (cuda.DeviceAttribute.CAPABILITY_MINOR, "COMPUTE_CAPABILITY_MINOR"),
-        (cuda.DeviceAttribute.MAX_SHARED_BYTES, "MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"),
-    ):
-        assert ours == getattr(theirs.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
-    for ours, name in (
-        (cuda.FunctionAttribute.MAX_THREADS, "MAX_THREADS_PER_BLOCK"),
-        (cuda.FunctionAttribute.SHARED_BYTES, "SHARED_SIZE_BYTES"),
-        (cuda.FunctionAttribute.LOCAL_BYTES, "LOCAL_SIZE_BYTES"),
-        (cuda.FunctionAttribute.REGISTERS, "NUM_REGS"),
-        (cuda.FunctionAttribute.MAX_DYNAMIC_SHARED_BYTES, "MAX_DYNAMIC_SHARED_SIZE_BYTES"),
-        (cuda.FunctionAttribute.NON_PORTABLE_CLUSTER, "NON_PORTABLE_CLUSTER_SIZE_ALLOWED"),
-    ):
-        assert ours == getattr(theirs.CUfunction_attribute, f"CU_FUNC_ATTRIBUTE_{name}")
-    for ours, name in (
-        (cuda.JitOption.INFO_LOG, "INFO_LOG_BUFFER"),
-        (cuda.JitOption.INFO_LOG_BYTES, "INFO_LOG_BUFFER_SIZE_BYTES"),
-        (cuda.JitOption.ERROR_LOG, "ERROR_LOG_BUFFER"),
-        (cuda.JitOption.ERROR_LOG_BYTES, "ERROR_LOG_BUFFER_SIZE_BYTES"),
-        (cuda.JitOption.VERBOSE, "LOG_VERBOSE"),
-        (cuda.JitOption.MAX_REGISTERS, "MAX_REGISTERS"),
-        (cuda.JitOption.OPTIMIZATION_LEVEL, "OPTIMIZATION_LEVEL"),
-        (cuda.JitOption.DEBUG_INFO, "GENERATE_DEBUG_INFO"),
-        (cuda.JitOption.LINE_INFO, "GENERATE_LINE_INFO"),
-    ):
-        assert ours == getattr(theirs.CUjit_option, f"CU_JIT_{name}")
-    for attribute in cuda.LaunchAttribute:
-        assert attribute == getattr(
-            theirs.CUlaunchAttributeID, f"CU_LAUNCH_ATTRIBUTE_{attribute.name}"
-        )
-    assert theirs.CUresult.CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES == cuda.OUT_OF_RESOURCES
-    assert ctypes.sizeof(cuda.AttributeStruct) == 72
-    assert ctypes.sizeof(cuda.ConfigStruct) == 56
+_LAZY = """
+import sys
+from tiledsl.dialects.diagnostics import KernelError
+from tiledsl.targets.nvptx.driver import driver
+made = driver()
+assert "cuda" not in sys.modules
+for _ in range(2):
+    try:
+        made.devices()
+    except KernelError as error:
+        print(error)
+"""
+
+
+def test_a_machine_without_the_driver_is_told_when_a_device_is_asked_for(tmp_path: Path):
+    (tmp_path / "libcuda.so.1").write_text("not a library, and found before any other")
+    done = subprocess.run(
+        [sys.executable, "-c", _LAZY],
+        env={**os.environ, "LD_LIBRARY_PATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    told = (
+        "the NVIDIA driver was not found\n"
+        '  hint: install it where there is a GPU; "host" and "emulate:CHIP" need none\n'
+    )
+    assert done.stdout == 2 * told
+
+
+def test_a_missing_package_is_told_when_a_device_is_asked_for(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "cuda.bindings.driver", None)
+    with pytest.raises(KernelError) as error:
+        CudaDriver(CudaLibrary()).allocate(4)
+    assert error.value.message.startswith(
+        "cuda-bindings, which calls the NVIDIA driver, cannot be imported: "
+    )
+    assert error.value.hint == 'pip install "cuda-bindings>=12.8"; there is none for macOS'
 
 
 PTX = """
