@@ -27,6 +27,7 @@ from tiledsl.targets.amdgpu.hip_library import (
     Properties,
     hip_library,
 )
+from tiledsl.targets.buffers import LaunchBuffer, contiguous_address
 from tiledsl.targets.driver import (
     PLAIN_LAUNCH,
     DeviceInfo,
@@ -36,7 +37,6 @@ from tiledsl.targets.driver import (
     Resources,
 )
 from tiledsl.targets.driver_library import DriverLibrary
-from tiledsl.targets.host_bytes import LaunchBuffer, contiguous_address
 
 _MAX_THREADS_ALONG_AXIS = 2**32 - 1
 """HIP counts a grid's threads along an axis in 32 bits."""

@@ -20,11 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tiledsl.dialects.diagnostics import KernelError
+from tiledsl.targets.buffers import contiguous_address
 from tiledsl.targets.driver import PLAIN_LAUNCH, DeviceInfo, Driver, Grid, LaunchOptions, Resources
 from tiledsl.targets.host.callbacks import callbacks
 from tiledsl.targets.host.job import Job
 from tiledsl.targets.host.pool import pool, thread_count
-from tiledsl.targets.host_bytes import contiguous_address
 from tiledsl.targets.immediate import Immediate
 
 _WORTH_SHARING = 50e-6

@@ -20,6 +20,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from tiledsl.dialects.diagnostics import KernelError
+from tiledsl.targets.buffers import LaunchBuffer, contiguous_address
 from tiledsl.targets.driver import (
     PLAIN_LAUNCH,
     DeviceInfo,
@@ -28,7 +29,6 @@ from tiledsl.targets.driver import (
     LaunchOptions,
     Resources,
 )
-from tiledsl.targets.host_bytes import LaunchBuffer, contiguous_address
 from tiledsl.targets.nvptx.chips import (
     MAX_GRID,
     MAX_THREADS,

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tiledsl.dialects.diagnostics import KernelError
+from tiledsl.targets.buffers import contiguous_address
 from tiledsl.targets.driver import PLAIN_LAUNCH, DeviceInfo, Grid, LaunchOptions, Resources
 from tiledsl.targets.gpu.emulator import grid as grids
 from tiledsl.targets.gpu.emulator import settings
@@ -26,7 +27,6 @@ from tiledsl.targets.gpu.emulator.findings import Findings
 from tiledsl.targets.gpu.emulator.launch import Launch, Program
 from tiledsl.targets.gpu.emulator.memory import GlobalMemory
 from tiledsl.targets.gpu.emulator.report import make_report
-from tiledsl.targets.host_bytes import contiguous_address
 from tiledsl.targets.immediate import Immediate
 from tiledsl.targets.target import find
 
