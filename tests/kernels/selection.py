@@ -139,9 +139,9 @@ def _by_test(items: Sequence[pytest.Item], chips: Sequence[str]) -> list[dict[st
 
 
 def _place(item: Any) -> object:
-    """Return the parameter that says where a test runs."""
+    """Return the parameter that says where a test runs, if one does."""
     given = item.callspec.params
-    return given["place"] if "place" in given else given["warps"]
+    return given["place"] if "place" in given else given.get("warps")
 
 
 def _subjects(cases: Sequence[Any]) -> list[Hashable]:
