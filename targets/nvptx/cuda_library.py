@@ -73,14 +73,18 @@ class CudaLibrary:
         Raises:
             KernelError: The status is not success, or as `UNANSWERED` says.
         """
-        function = getattr(self.api, name)
-        try:
-            status, *given = function(*arguments)
-        except UNANSWERED as error:
-            raise self.unanswered(name, error) from error
+        status, *given = self.answer(name, *arguments)
         if status:
             raise self.error(name, status)
         return given[0] if given else None
+
+    def answer(self, name: str, *arguments: Any) -> tuple[Any, ...]:
+        """Return what a function gives, the status first, which is the caller's to check."""
+        function = getattr(self.api, name)
+        try:
+            return function(*arguments)
+        except UNANSWERED as error:
+            raise self.unanswered(name, error) from error
 
     def device_attribute(self, name: str, device: Any) -> int:
         """Return what the driver says of a device; `name` lacks CU_DEVICE_ATTRIBUTE_."""

@@ -193,7 +193,8 @@ def _load_module(library: CudaLibrary, binary: bytes, compiler: str) -> tuple[An
         "LOG_VERBOSE": 1,
         **({} if binary.startswith(b"\x7fELF") else driver_options(compiler)),
     }
-    status, module = library.api.cuModuleLoadDataEx(
+    status, module = library.answer(
+        "cuModuleLoadDataEx",
         binary + b"\0",  # PTX is text that ends with a zero
         len(settings),
         [getattr(library.api.CUjit_option, f"CU_JIT_{name}") for name in settings],

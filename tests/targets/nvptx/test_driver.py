@@ -277,6 +277,9 @@ def test_a_status_that_the_bindings_do_not_know_is_a_kernel_error(fake: Fake):
     fake.fail("cuCtxSynchronize", 98765)
     with pytest.raises(KernelError, match=r"cuCtxSynchronize failed: .*98765"):
         fake.driver.synchronize()
+    fake.fail("cuModuleLoadDataEx", 98765)
+    with pytest.raises(KernelError, match=r"cuModuleLoadDataEx failed: .*98765"):
+        fake.driver.load(CUBIN, "k", 0)
     fake.fail("cuLaunchKernelEx", 98765)
     with pytest.raises(KernelError, match=r"cuLaunchKernelEx failed: .*98765"):
         kernel.launch((1, 1, 1), 32, b"")
