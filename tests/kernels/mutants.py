@@ -38,7 +38,8 @@ class Mutant:
 
 _PTX = {
     "barrier": r"\s+bar(rier)?\.(sync|cta|warp)\S*\s",
-    "wait": r"\s+(cp\.async\.(wait|commit)\S*|mbarrier\.(try|test)_wait\S*|wgmma\.(wait|commit)\S*)",
+    # Of a loop around mbarrier.try_wait, the branch back is what waits.
+    "wait": r"\s+(cp\.async\.(wait|commit)|wgmma\.(wait|commit)|@!?\w+\s+bra(\.uni)?\s+again;)",
     "fence": r"\s+(fence|membar|wgmma\.fence)\b",
     "matrix": r"\s+(mma\.sync|wgmma\.mma_async)\.",
     "shuffle": r"\s+shfl\.sync\.",
@@ -54,6 +55,13 @@ _AMD = {
     "shuffle": r"\s+(ds_(b?permute|swizzle)|v_permlane|v_\w+_dpp)",
     "predicate": rf"\s+({EXEC_FORM}|s_cbranch_)",
 }
+
+
+def barrier_below(text: str, line: int) -> list[int]:
+    """Return the lines of the next barrier of AMD's below a line: one, or a signal and a wait."""
+    lines = text.splitlines()
+    found = [n for n in range(line, len(lines)) if re.match(_AMD["barrier"], lines[n])]
+    return found[: 2 if found and "signal" in lines[found[0]] else 1]
 
 
 def is_ptx(text: str) -> bool:
@@ -153,7 +161,7 @@ def _unchosen(line: str, registers: Sequence[int]) -> str:
 
 # --- lines and instructions ----------------------------------------------------------------------
 
-_INSTRUCTION = re.compile(r"\s+(?:@!?%p\d+\s+)?(?P<mnemonic>[a-z]\w*)")
+_INSTRUCTION = re.compile(r"\s+(?:@!?%?\w+\s+)?[a-z](?!\w*:$)")
 
 
 def instruction_lines(text: str) -> list[int]:

@@ -18,8 +18,8 @@ in turn and tells which it was. None asks the emulator's own checks. In this lau
   lanes are replicas that do one thing several times, or the branch leads around nothing;
 - *a wait of AMD's*: nothing that it waits for is under way, because an earlier wait covers it; or a
   later one covers it in time, for taking both away is noticed; or no instruction that is executed
-  later uses what it loads; or what it waits for are stores to global memory of which no other warp
-  touches a byte;
+  later uses what it loads; or what it waits for are stores, to global memory of which no other warp
+  touches a byte, or to LDS before a barrier without which nothing conflicts;
 - *a barrier*: no two warps touch one byte between two of the barriers left, one of them writing;
 - *a fence of global memory*: no warp touches a byte of it that another warp writes, but by atomics;
 - *a fence for NVIDIA's asynchronous proxy*: without a branch, no plain write to shared memory comes
@@ -41,6 +41,7 @@ import tiledsl as tile
 from tests.kernels.good_kernels import PADDING
 from tests.kernels.mutants import (
     Mutant,
+    barrier_below,
     instruction_lines,
     is_ptx,
     mutants,
@@ -109,6 +110,7 @@ class Effects:
         idle: Lines of AMD's waits, choices and writes to exec that never change anything.
         stores: Lines of AMD's waits that complete nothing but stores to global memory.
         unused: Lines of AMD's waits for loads of what no instruction below names that is executed.
+        lds_stores: Lines of AMD's waits that complete stores to LDS and no loads.
         turns: Basic blocks that are executed, at most.
     """
 
@@ -116,6 +118,7 @@ class Effects:
     idle: set[int] = field(default_factory=set[int])
     stores: set[int] = field(default_factory=set[int])
     unused: set[int] = field(default_factory=set[int])
+    lds_stores: set[int] = field(default_factory=set[int])
     turns: int = 0
 
 
@@ -178,12 +181,8 @@ class Recorded:
             for block in counters.blocks
             for instruction in program.blocks[block].instructions
         }
-        found = (
-            executed,
-            watch.idle,
-            watch.stores,
-            watch.unused(executed) if not is_ptx(self.text) else set(),
-        )
+        unused = set[int]() if is_ptx(self.text) else watch.unused(executed)
+        found = (executed, watch.idle, watch.stores, unused, watch.lds_stores())
         by_line = ({lines[index] for index in indices} for indices in found)
         return Effects(*by_line, turns=sum(counters.blocks.values()))
 
@@ -217,9 +216,17 @@ class Recorded:
             return "orders nothing" if _orders_nothing(self.text, mutant.line) else ""
         if mutant.line in effects.unused and not self.original.passes():
             return "not used"
+        if mutant.line in effects.lds_stores and not self._needs_barrier_below(mutant.line):
+            return "before a barrier that nothing needs"
         if _ORDERS_GLOBAL.match(mutant.was) or mutant.line in effects.stores:
             return "" if self.original.passes() else "nothing passes between warps"
         return ""
+
+    def _needs_barrier_below(self, line: int) -> bool:
+        """Say whether accesses conflict without the next barrier below a line."""
+        barrier = barrier_below(self.text, line)
+        without = replaced(self.text.splitlines(), dict.fromkeys(barrier, ""))
+        return not barrier or self.judge_and_trace(without)[1].conflicts()
 
     def covered(self, mutant: Mutant, others: Sequence[Mutant]) -> bool:
         """Say whether what a wait covers is covered by one of the others, too.

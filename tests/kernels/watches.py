@@ -23,6 +23,7 @@ class Watch:
         self.idle: set[int] = set()
         self.stores: set[int] = set()
         self._completed: dict[int, int] = {}
+        self._lds: set[int] = set()
         self._program = program
         for block in program.blocks:
             guarded: list[Any] = getattr(block, "guarded", [])
@@ -66,10 +67,10 @@ class Watch:
                     continue
                 self.idle.discard(index)
                 self._completed[index] |= one.registers
+                if one.time is not None:
+                    self._lds.add(index)
                 if one.registers or one.time is not None:
                     self.stores.discard(index)
-                if one.time is not None:  # an access to LDS: others may wait for it
-                    self._completed[index] = -1
 
         return watched
 
@@ -89,7 +90,11 @@ class Watch:
                 if completed is not None and not completed & own:
                     found.add(instruction.index)
                 later |= registers
-        return found - self.idle
+        return found - self.idle - self._lds
+
+    def lds_stores(self) -> set[int]:
+        """Return the waits that have completed stores to LDS and no loads."""
+        return {index for index in self._lds if not self._completed[index]}
 
     @staticmethod
     def _reached(blocks: Sequence[Any], live: set[int], start: int) -> set[int]:
