@@ -90,7 +90,7 @@ def test_the_least_need_of_a_stride_is_kept() -> None:
     strides.learn({"s": 4, "t": 16})
     strides.learn({"s": 16})
     assert strides == {"s": 4, "t": 16}
-    signature = dict.fromkeys(("s", "t", "n"), specialize_integer("i32", 24))
+    signature: dict[str, ArgType] = {n: specialize_integer("i32", 24) for n in ("s", "t", "n")}
     assert [a.divisor for a in strides.coarse(signature).values()] == [8, 1, 1]
 
 
