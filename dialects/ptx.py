@@ -193,9 +193,10 @@ class TensorLoadOp(Op, name="ptx.tensor_load"):
 
 
 class TensorStoreOp(Op, name="ptx.tensor_store"):
-    """`cp.async.bulk.tensor`: a box of shared memory to global memory."""
+    """`cp.async.bulk.tensor`: a box from shared to global memory, or added to what is there."""
 
     parts = VariadicOperand(Any_, "Source, !llvm.ptr<3>; predicate; map, !llvm.ptr; indices, i32.")
+    adds = Attr(bool, "Whether to add.", False)
 
 
 class BulkCommitOp(Op, name="ptx.bulk_commit"):

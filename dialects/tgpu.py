@@ -278,6 +278,7 @@ class BoxStoreOp(Op, name="tgpu.box_store"):
     starts = Attr(list, "Where in the box the buffer's first element goes.")
     copied = Attr(list, "Rows and columns that one instruction copies.")
     groups = Attr(list, "By bit of the warpgroup's number, rows and columns it adds; or empty.")
+    adds = Attr(bool, "As of `tile.descriptor_store`.", False)
     map = Attr(int, "As of `tgpu.box_copy`.", None)
 
     @property

@@ -378,10 +378,12 @@ class DescriptorLoadOp(Op, name="tile.descriptor_load"):
 class DescriptorStoreOp(Op, name="tile.descriptor_store"):
     """Write a box of a strided tensor, but for what lies outside of it; parts as of the load's.
 
-    The tile follows the parts.
+    The tile follows the parts. With `adds` it is added to what is there, each element atomically
+    and in no order with anything else.
     """
 
     parts = VariadicOperand(Any_, "Base, sizes, strides, indices, the tile.", _BOX)
+    adds = Attr(bool, "Whether to add.", False)
 
     def verify(self) -> str | None:
         """Require a rank's worth of parts and the pointee type."""

@@ -126,7 +126,8 @@ class Global:
         bases: Numbers of the kernel's arguments that the pointers come from; None if unknown.
         writes: Whether it writes.
         maker: Who makes it, where that is one thread for each element.
-        kind: For atomics whose result is not used, the operation: two of one kind commute.
+        kind: For atomics whose result is not used, and copies that add, the operation: two of one
+            kind commute.
         acquires: Whether everything later comes after it.
         releases: Whether everything earlier comes before it.
         region: What a copy from shared memory writes.
@@ -159,6 +160,8 @@ class Global:
         """Whether this, a copy in flight, must be complete before a later access."""
         if later.releases:
             return True
+        if self.kind and self.kind == later.kind:
+            return False
         if self.region is None or later.region is None:
             return self._meets(later)
         return not self.region.misses(later.region) and self._meets(later)

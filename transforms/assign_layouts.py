@@ -28,7 +28,7 @@ from tiledsl.dialects import tgpu, tile
 from tiledsl.dialects.layout import LinearLayout
 from tiledsl.dialects.layout_blocked import default
 from tiledsl.dialects.layouts import Layouts
-from tiledsl.dialects.types import shape_of
+from tiledsl.dialects.types import shape_of, storage_bits
 from tiledsl.transforms.axis_facts import AxisFacts
 from tiledsl.transforms.coalesce import accesses
 from tiledsl.transforms.dot_layouts import INSTRUCTION, product_of, products
@@ -39,6 +39,9 @@ from tiledsl.transforms.layout_inference import Access, Inference
 from tiledsl.transforms.layout_rules import backward
 from tiledsl.transforms.rewrite import is_used, retype, sink
 from tiledsl.transforms.tile_graph import Node, TileGraph
+
+_VECTOR_BYTES = 16
+"""The widest access of shared memory."""
 
 
 def assign_layouts(module: ir.Module, *, num_warps: int, warp_size: int) -> None:
@@ -58,12 +61,16 @@ def assign_layouts(module: ir.Module, *, num_warps: int, warp_size: int) -> None
 
 
 def _boxes(graph: TileGraph, lanes: int, warps: int) -> dict[Node, Access]:
-    """Give layouts to what loads through descriptors bring: shared memory is read well in them."""
+    """Give layouts to what loads through descriptors bring: shared memory is read well in them.
+
+    Boxes lie there row by row, and are read, and perhaps stored again, in vectors.
+    """
     found: dict[Node, Access] = {}
     for node in graph.nodes:
         if isinstance(node.op, tile.DescriptorLoadOp):
             type_ = node.results[0].type
-            found[node] = Access(default(shape_of(type_), lanes, warps), firm=False)
+            vector = _VECTOR_BYTES * 8 // storage_bits(type_)
+            found[node] = Access(default(shape_of(type_), lanes, warps, vector), firm=False)
     return found
 
 

@@ -5,8 +5,8 @@ cut into columns of that width, and into fewer rows, or narrower, where a piece 
 room. A cut must lie between registers (`slice_of`). Where it does not, because lanes or warps reach
 further, a piece is several boxes wide.
 
-Where each warpgroup has a part of every piece that is itself made of boxes, it copies its part
-alone, and its threads have to wait for no others. No MLIR here.
+Where each warpgroup has a part of every piece that is itself made of boxes, not too small, it
+copies its part alone, and its threads have to wait for no others. No MLIR here.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ LEAST_ROW, MOST_ROW = 32, 128
 """Bytes of a row of a box."""
 LEAST_ROWS, MOST_ROWS = 8, 256
 """Rows of a box."""
+_LEAST_SHARE = 32
+"""Rows of a warpgroup's boxes that are worth more than one copy of everybody's."""
 _WARPGROUP_BITS = 2
 """Bits of a warp's number below its warpgroup's."""
 
@@ -114,6 +116,6 @@ def _groups(layout: LinearLayout, width: int) -> tuple[tuple[int, int], ...]:
     groups = [layout.unflatten(column) for column in high]
     if any(column & column - 1 or not column for column in high) or len({*high}) < len(high):
         return ()
-    if any(0 < row < LEAST_ROWS or column % width for row, column in groups):
+    if any(0 < row < _LEAST_SHARE or column % width for row, column in groups):
         return ()
     return tuple((row, column) for row, column in groups)

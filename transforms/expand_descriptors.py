@@ -1,4 +1,4 @@
-"""Turn accesses through tensor descriptors into masked loads and stores.
+"""Turn accesses through tensor descriptors into masked loads, stores and atomics.
 
 A box is addressed dimension by dimension, in 64 bits, and what lies outside of the tensor is masked
 off. Where the chip copies boxes by itself, `keeps` says which loads and stores stay for it; the
@@ -21,7 +21,7 @@ from mlir import ir
 
 from tiledsl.dialects import tile
 from tiledsl.dialects.contracts import operations
-from tiledsl.dialects.types import element_of, shape_of, tile_type
+from tiledsl.dialects.types import element_of, is_float, shape_of, tile_type
 from tiledsl.transforms.lanes import Lanes
 from tiledsl.transforms.rewrite import is_used, splat
 
@@ -81,6 +81,11 @@ def _expand(op: Access) -> None:
         result.replace_all_uses_with(made.output)
         return
     pointers, mask = _elements(op.box, shape_of(op.tile.type))
+    if op.adds:
+        kind = "fadd" if is_float(element_of(op.tile.type)) else "add"
+        build = tile.AtomicRmwOp.build
+        build(pointers, op.tile, mask, results=[op.tile.type], kind=kind, sem="relaxed")
+        return
     tile.StoreOp.build(pointers, op.tile, mask)
 
 

@@ -15,7 +15,7 @@ from tiledsl.dialects import tgpu, tile
 from tiledsl.dialects.diagnostics import CompilerBug
 from tiledsl.dialects.layout import LinearLayout
 from tiledsl.dialects.layouts import Layouts
-from tiledsl.dialects.types import held_by, is_pointer, is_tile, shape_of
+from tiledsl.dialects.types import element_of, held_by, is_float, is_pointer, is_tile, shape_of
 from tiledsl.transforms.access import THREAD_0, Global, Region, Shared
 from tiledsl.transforms.axis_facts import AxisFacts
 from tiledsl.transforms.memory_state import Action
@@ -141,7 +141,10 @@ class Accesses:
             starts,
             (extents, shape, *op.copied, *op.groups) if divided else None,
         )
-        return Global(self.bases(box.base), True, region=region)
+        kind = None
+        if op.adds:
+            kind = "fadd" if is_float(element_of(held_by(op.buffer.type))) else "add"
+        return Global(self.bases(box.base), True, kind=kind, region=region)
 
     @cached_property
     def _facts(self) -> AxisFacts:

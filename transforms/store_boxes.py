@@ -115,6 +115,7 @@ def _store_piece(
         starts=start,
         copied=pieces.box,
         groups=[step for group in pieces.groups for step in group],
+        adds=op.adds or None,
     )
 
 

@@ -38,6 +38,8 @@ from tiledsl.transforms.warpgroup_operand import operand_of
 
 _FIRST_BARRIER = 1
 """Number of the barrier of the first warpgroup; 0 is that of all (see `lower`)."""
+_ADDED = ("f16", "bf16", "f32", "i32")
+"""Element types that TMA adds."""
 _WORD = 8
 """Bytes of an mbarrier."""
 _START = 16
@@ -56,7 +58,8 @@ def keeps_box(chip: Chip, access: Access) -> bool:
     loads = isinstance(access, tile_dialect.DescriptorLoadOp)
     type_ = access.output.type if loads else access.tile.type
     size, kernel = storage_bits(type_) // 8, _function(access)
-    if str(element_of(type_)) not in ELEMENTS or not _is_box(shape_of(type_), size, loads):
+    known = ELEMENTS if loads or not access.adds else _ADDED
+    if str(element_of(type_)) not in known or not _is_box(shape_of(type_), size, loads):
         return False
     if any(str(one.type) != "i32" for one in access.box.indices):
         return False
@@ -244,7 +247,7 @@ def _box_store(lowering: Lowering, op: tgpu.BoxStoreOp) -> None:
         from_ = emit.gep(source, operand.offset(down, across), integer(8))
         to = [arith.addi(row, i32(down + op.starts[0])), *reversed(outer)]
         at = arith.addi(column, i32(across + op.starts[1]))
-        ptx.TensorStoreOp.build([from_, acts, map_, at, *to])
+        ptx.TensorStoreOp.build([from_, acts, map_, at, *to], adds=op.adds or None)
     ptx.BulkCommitOp.build(acts)
 
 

@@ -346,8 +346,9 @@ def _tensor_store(op: ptx.TensorStoreOp) -> None:
     taken, to = (assembly.operand(one) for one in (source, map_))
     place = ", ".join(assembly.operand(one) for one in indices)
     guard = assembly.guard(predicate)
+    what, how = ("cp.reduce", ".add") if op.adds else ("cp", "")
     assembly.build(
-        f"{guard}cp.async.bulk.tensor.{len(indices)}d.global.shared::cta.tile.bulk_group "
+        f"{guard}{what}.async.bulk.tensor.{len(indices)}d.global.shared::cta{how}.tile.bulk_group "
         f"[ {to}, {{ {place} }} ], [ {taken} ];"
     )
 

@@ -178,6 +178,35 @@ def test_a_release_comes_after_the_stores_before_it(mode: Any) -> None:
     np.testing.assert_array_equal(z, x)
 
 
+@tile.jit
+def added(x, y, M, N, sx, sy, BM: tile.constexpr, BN: tile.constexpr):
+    """Add twice what is at the same place in each of the boxes of x, from all programs."""
+    out = tile.make_tensor_descriptor(y, [M, N], [sy, 1], [BM, BN])
+    rows, columns = tile.arange(0, BM)[:, None], tile.arange(0, BN)[None, :]
+    value = tile.load(x + (tile.program_id(0) * BM + rows) * sx + columns)
+    out.atomic_add([0, 0], value)
+    out.atomic_add([0, 0], value)
+
+
+@both_modes
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.int32, ml_dtypes.bfloat16, np.int64])
+def test_boxes_are_added_inside_only(dtype: Any, mode: Any) -> None:
+    rng = np.random.default_rng(5)
+    x, y = rng.integers(-4, 5, (64, 64)).astype(dtype), np.full((20, 64), 7, dtype)
+    with tile.device(f"emulate:{HOPPER}", mode=mode):
+        added[4,](x, y, 13, 56, 64, 64, BM=16, BN=64, num_warps=8)
+    want = np.full((20, 64), 7, dtype)
+    want[:13, :56] += (2 * x.reshape(4, 16, 64).astype(np.int64).sum(0))[:13, :56].astype(dtype)
+    np.testing.assert_array_equal(y, want)
+
+
+def test_additions_wait_for_none_of_each_other() -> None:
+    types = {"x": "*fp32:16", "y": "*fp32:16"} | dict.fromkeys(("M", "N", "sx", "sy"), "i32:16")
+    ptx = _ptx(added, types, 4, BM=16, BN=32)
+    assert ptx.count("cp.reduce.async.bulk.tensor.2d.global.shared::cta.add") == 2
+    assert "wait_group 0" not in ptx
+
+
 def test_nothing_is_written_to_a_tensor_without_elements() -> None:
     x, y = np.ones((16, 64), np.float32), np.full((16, 64), 7, np.float32)
     with tile.device(f"emulate:{HOPPER}"):

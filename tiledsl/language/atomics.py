@@ -34,7 +34,7 @@ from tiledsl.language.value import Operand, Value, build, describe
 
 _INTEGERS = (int32, int64, uint32, uint64)
 _WORDS = (*_INTEGERS, float32, float64)
-_ADDED = (*_INTEGERS, float16, bfloat16, float32, float64)
+ADDED = (*_INTEGERS, float16, bfloat16, float32, float64)
 
 
 def atomic_add(
@@ -53,7 +53,7 @@ def atomic_add(
         sem: Memory order.
         scope: Who sees the order.
     """
-    base = _checked(pointer, _ADDED, "atomic_add")
+    base = _checked(pointer, ADDED, "atomic_add")
     kind = "fadd" if base.dtype.element_ty.is_floating() else "add"
     return _rmw(base, val, mask, sem, scope, kind, "atomic_add")
 

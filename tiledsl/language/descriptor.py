@@ -15,6 +15,7 @@ from tiledsl.dialects import tile
 from tiledsl.dialects.diagnostics import KernelError
 from tiledsl.dtypes import DType, int32, int64, unwrap
 from tiledsl.language import casts
+from tiledsl.language.atomics import ADDED
 from tiledsl.language.memory import converted
 from tiledsl.language.operands import as_value, broadcast_to, static_shape
 from tiledsl.language.types import Shape, check_shape
@@ -94,6 +95,8 @@ class TensorDescriptor:
     def atomic_add(self, offsets: Sequence[Operand], value: Operand) -> None:
         """Add to a box, atomically for each element; what lies outside is left out.
 
+        It has no order with anything else ("relaxed").
+
         Args:
             offsets: As of `load`.
             value: As of `store`.
@@ -101,32 +104,12 @@ class TensorDescriptor:
         Raises:
             KernelError: As of `store`, or the element type has no atomic addition.
         """
-        from tiledsl.language.atomics import atomic_add
-
-        pointers, mask = self._pointers(offsets)
-        atomic_add(pointers, broadcast_to(converted(value, self.dtype), self.block_shape), mask)
-
-    def _pointers(self, offsets: Sequence[Operand]) -> tuple[Value, Value]:
-        """Return the address of each element of a box, and whether it is in the tensor."""
-        from tiledsl.language.core import arange
-        from tiledsl.language.indexing import expand_dims
-
-        pointers: Value | None = None
-        mask: Value | None = None
-        rank = len(self.block_shape)
-        for axis, first in enumerate(self._offsets(offsets, "atomic_add")):
-            along = arange(0, self.block_shape[axis])
-            for other in range(rank):
-                along = along if other == axis else expand_dims(along, other)
-            index = along + first
-            moved = (self.base if pointers is None else pointers) + casts.to(
-                index, int64
-            ) * casts.to(self.strides[axis], int64)
-            inside = (index >= 0) & (index < self.shape[axis])
-            pointers, mask = moved, inside if mask is None else mask & inside
-        assert pointers is not None
-        assert mask is not None  # there is at least one dimension
-        return pointers, mask
+        if self.dtype not in ADDED:
+            names = ", ".join(one.name for one in ADDED)
+            raise KernelError(f"expected a tensor of {names} for `atomic_add`, found a {self!r}")
+        added = broadcast_to(converted(value, self.dtype), self.block_shape)
+        parts = [*self._parts(offsets, "atomic_add"), added]
+        build_all(tile.DescriptorStoreOp, parts, types=[], adds=True)
 
     def _parts(self, offsets: Sequence[Operand], what: str) -> list[Value]:
         return [self.base, *self.shape, *self.strides, *self._offsets(offsets, what)]
