@@ -19,6 +19,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a few sizes of each family")
     parser.add_argument("--budget", type=float, default=250, help="seconds; no case begins after")
     parser.add_argument("--only", default="", help="cases whose name contains this")
+    parser.add_argument("--skip", default="", metavar="NAME;NAME", help="cases to leave out")
     parser.add_argument("--check", action="store_true", help="compile and check, time nothing")
     parser.add_argument("--part", default="1/1", help="as 2/8: each eighth case from the second on")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
@@ -52,6 +53,10 @@ def run(families: list[str], options: argparse.Namespace) -> None:
             name = f"{case.what} {case.size}"
             if options.only not in name or next(numbers) % parts != part % parts:
                 continue
+            if name in options.skip.split(";"):
+                continue
+            if options.check:  # what hangs has begun and is not done
+                print(f"begin {name}", flush=True)
             if time.perf_counter() - started > options.budget:
                 left_out.append(name)
                 continue
@@ -62,13 +67,14 @@ def run(families: list[str], options: argparse.Namespace) -> None:
                 continue
             rows += found
             print("\n".join(map(report.line, found)), flush=True)
+            if options.check:
+                print(f"done {name}", flush=True)
             torch.cuda.empty_cache()
+        if not options.check:
+            report.write(rows, _about(time.perf_counter() - started), options.out)
     if left_out:
         print(f"left out for want of time: {', '.join(left_out)}")
-    seconds = time.perf_counter() - started
-    print(f"{seconds:.0f} s in all")
-    if not options.check:
-        report.write(rows, _about(seconds), options.out)
+    print(f"{time.perf_counter() - started:.0f} s in all")
 
 
 def _about(seconds: float) -> dict[str, Any]:

@@ -44,19 +44,21 @@ class Choice(NamedTuple):
     num_stages: int
 
 
-def choose(m: int, n: int, k: int, size: int) -> Choice:
+def choose(m: int, n: int, k: int, size: int, turned: bool) -> Choice:
     """Return how to compute an m by n by k product of elements of `size` bytes.
 
     The tile is ex06's choice; along k it is 128 bytes wide, which is what shared memory permutes.
     Where rows are no multiple of 16 bytes threads load them one element at a time, into registers:
-    there the tile is smaller.
+    there the tile is smaller. Instructions read 16-bit operands in either layout; of others b is
+    stored again with k contiguous, if it is not TURNED, which takes room.
     """
     if k * size % 16 or n * size % 16:
         return Choice((128, 128, 32), math.ceil(m / 128) * math.ceil(n / 128), 8, 8, 3)
     block_m, block_n = ex06.choose_block(m, n)
     block = block_m, block_n, 128 // size
     tiles = math.ceil(m / block_m) * math.ceil(n / block_n)
-    stages = min(_MOST_STAGES, _STAGE_BYTES // ((block_m + block_n) * 128))
+    room = _STAGE_BYTES - (0 if turned or size == 2 else block_n * 128)
+    stages = min(_MOST_STAGES, room // ((block_m + block_n) * 128))
     warps = 4 if block_m == 64 else 8
     return Choice(block, min(ex06.PROCESSORS, tiles), 2048 // block_m, warps, stages)
 
@@ -189,7 +191,7 @@ def _case(
                 c.fill_(math.nan if out.is_floating_point else -(2**31))
             return checked(name, run, error, most)
 
-        some = makers(found, choose(m, n, k, size))
+        some = makers(found, choose(m, n, k, size, turned))
         return those_that_run([lambda one=one: made(*one) for one in some])
 
     text = f"{m}" if m == n == k else f"{m}x{n}x{k}"

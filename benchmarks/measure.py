@@ -5,7 +5,7 @@ slower for as long as the work lasts; a block timed after a slow kernel profits 
 the card had. So each case is timed
 
 - in a *burst*: 60 ms of rest, then a block of about 8 ms; the median of three, and
-- *sustained*: 120 ms of the same kernel to warm up, then 250 ms; each contender twice, the second
+- *sustained*: 100 ms of the same kernel to warm up, then 250 ms; each contender twice, the second
   time in the opposite order.
 
 Contenders take turns within a round. Blocks are timed by the device's events. Launches shorter than
@@ -28,7 +28,7 @@ from benchmarks.case import Case, Contender, Row, with_ratios
 
 REST, BLOCK, ROUNDS = 0.06, 8.0, 3
 """Seconds of rest before a burst, milliseconds of one, and how many."""
-WARM, LONG = 120.0, 250.0
+WARM, LONG = 100.0, 250.0
 """Milliseconds before and of a sustained measurement."""
 GRAPHED, IN_GRAPH = 0.2, 20
 """Milliseconds of a launch below which it goes into a graph, and how many go."""
