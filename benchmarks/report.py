@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,9 @@ def _plot(family: str, rows: Sequence[Row], folder: Path) -> None:
     """Draw ratios against sizes: a panel for each thing computed, a line for each contender."""
     rows = [row for row in rows if row.burst_ratio is not None]
     if not rows:
+        return
+    if find_spec("matplotlib") is None:
+        print(f"{family}: no plot, as matplotlib is not installed")
         return
     import matplotlib
 
