@@ -59,7 +59,8 @@ def test_torch_tensors_keep_gaps_and_what_a_view_holds_twice() -> None:
         restore = contents.keep(view)
         base.detach().zero_()
         restore()
-        assert torch.equal(base[0].detach(), before[0])
+        if view.numel():  # of nothing there is nothing to restore
+            assert torch.equal(base[0].detach(), before[0])
         base.detach().copy_(before)
     contents.zero(base)
     assert not base.any()
