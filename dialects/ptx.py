@@ -143,6 +143,14 @@ class AnchorOp(Op, name="ptx.anchor"):
     result_ = Result(Any_, "The same registers.")
 
 
+class LaunchDependentsOp(Op, name="ptx.launch_dependents"):
+    """`griddepcontrol.launch_dependents`."""
+
+
+class GridWaitOp(Op, name="ptx.grid_wait"):
+    """`griddepcontrol.wait`."""
+
+
 class MbarrierInitOp(Op, name="ptx.mbarrier_init"):
     """`mbarrier.init`; copies see it after `ptx.mbarrier_fence`."""
 
@@ -225,6 +233,8 @@ OPS: tuple[type[Op], ...] = (
     WgmmaCommitOp,
     WgmmaWaitOp,
     AnchorOp,
+    LaunchDependentsOp,
+    GridWaitOp,
     MbarrierInitOp,
     MbarrierFenceOp,
     MbarrierInvalOp,

@@ -38,6 +38,8 @@ from tiledsl.dialects.types import element_of, held_by, layout_name, shape_of
 Shared = dialect_type("tgpu.shared", "a shared buffer")
 TensorMap = dialect_type("tgpu.tensor_map", "a description of a tensor that the launcher makes")
 ARRIVALS = ("thread", "warps")
+OVERLAPS = "tgpu.overlaps"
+"""A kernel's attribute: it waits for the launch before by itself (`tgpu.await_launches`)."""
 PRODUCERS = "tgpu.producer_warps"
 """A kernel's attribute: how many warps copy boxes for those that hold tiles."""
 
@@ -188,6 +190,14 @@ class MbarrierEndOp(Op, name="tgpu.mbarrier_end"):
     """Give up barriers that nothing waits for any more; their bytes may be used otherwise."""
 
     barriers = Operand(Shared, "S slots of one i64.")
+
+
+class LetNextBeginOp(Op, name="tgpu.let_next_begin"):
+    """The next launch of the stream may be set up once all programs of this one have been here."""
+
+
+class AwaitLaunchesOp(Op, name="tgpu.await_launches"):
+    """Wait until the launches before this one have ended and what they wrote is visible."""
 
 
 class ProducerOp(Op, name="tgpu.producer", pure=True):
@@ -465,6 +475,8 @@ OPS: tuple[type[Op], ...] = (
     MbarrierWaitOp,
     MbarrierEndOp,
     BoxCopyOp,
+    LetNextBeginOp,
+    AwaitLaunchesOp,
     ProducerOp,
     SliceOp,
     BoxStoreOp,

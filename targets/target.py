@@ -62,6 +62,8 @@ class Artifact:
         threads: Threads a program (host: 1).
         resources: Registers, spills and such, where the tool chain tells.
         tensor_maps: What the launcher makes for the last arguments, those of kind "tensormap".
+        overlaps: Whether the kernel itself waits for the launch before it, which may then still be
+            under way when this one begins.
     """
 
     texts: dict[str, str | bytes]
@@ -72,6 +74,7 @@ class Artifact:
     threads: int
     resources: Resources | None = None
     tensor_maps: tuple[MapSpec, ...] = ()
+    overlaps: bool = False
 
 
 class Target(Protocol):

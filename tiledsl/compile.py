@@ -255,6 +255,7 @@ def _to_entry(compiled: CompiledKernel) -> dict[str, str | bytes]:
         "strides": compiled.strides,
         "resources": asdict(artifact.resources) if artifact.resources else None,
         "tensor_maps": MapSpec.write(artifact.tensor_maps),
+        "overlaps": artifact.overlaps,
     }
     texts = {f"text/{name}": text for name, text in artifact.texts.items()}
     return {
@@ -281,6 +282,7 @@ def _from_entry(name: str, request: Request, entry: Mapping[str, Any]) -> Compil
         threads=about["threads"],
         resources=Resources(**resources) if resources else None,
         tensor_maps=tuple(MapSpec.parse(about["tensor_maps"])),
+        overlaps=about["overlaps"],
     )
     written, strides = about["written"], about["strides"]
     return CompiledKernel(name, request, artifact, entry["tile"], written, strides)

@@ -178,7 +178,7 @@ class Loaded:
         self.limits: Sequence[int] = grid_limits(owner, chip)
         self._threads = artifact.threads
         words = compiled.request.options.ptxas_options if vendor == "cuda" else ""
-        options = LaunchOptions(compiler=words)
+        options = LaunchOptions(programmatic=artifact.overlaps, compiler=words)
         self._kernel: Kernel = _driver(vendor).load(
             _binary(artifact, place), artifact.entry, artifact.shared_bytes, index, options
         )

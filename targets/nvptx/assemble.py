@@ -19,6 +19,7 @@ from tiledsl.transforms.map_spec import MapSpec
 
 TRIPLE = "nvptx64-nvidia-cuda"
 _MAPS = "tile.tensor_maps"
+_OVERLAPS = "tile.overlaps"
 
 
 def assemble(module: ir.Module, chip: str, options: Options) -> Artifact:
@@ -52,6 +53,7 @@ def assemble(module: ir.Module, chip: str, options: Options) -> Artifact:
         attributes["tile.threads"].value,
         resources,
         tuple(MapSpec.parse(attributes[_MAPS].value)) if _MAPS in attributes else (),
+        overlaps=_OVERLAPS in attributes,
     )
 
 

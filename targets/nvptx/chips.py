@@ -78,6 +78,12 @@ class Chip:
 
     warp_size = WARP_SIZE
     max_threads = MAX_THREADS
+
+    @property
+    def dependent_launches(self) -> bool:
+        """Whether a launch may begin while the one before it ends (griddepcontrol)."""
+        return self.number >= 90
+
     max_grid = MAX_GRID
     max_registers = MAX_REGISTERS_PER_THREAD
 

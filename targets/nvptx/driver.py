@@ -14,6 +14,7 @@ import ctypes
 import threading
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -40,6 +41,8 @@ from tiledsl.targets.nvptx.driver_options import driver_options
 from tiledsl.targets.nvptx.ptxas import parse_resources
 from tiledsl.targets.nvptx.tensor_map import TensorMap
 
+_DEPENDENT_LAUNCHES_IN_GRAPHS = (12, 3)
+"""The first CUDA that captures launches that begin before the one ahead has ended."""
 _ARGUMENT_BASE = {9: 0x210, 10: 0x380, 12: 0x380}
 """By major capability, as ptxas lays parameters out (EIATTR_PARAM_CBANK of its cubins)."""
 
@@ -283,6 +286,8 @@ class CudaDriver:
                 self._library.set_function_attribute(
                     "NON_PORTABLE_CLUSTER_SIZE_ALLOWED", function, 1
                 )
+        if options.programmatic and self.version() < _DEPENDENT_LAUNCHES_IN_GRAPHS:
+            options = replace(options, programmatic=False)
         return CudaKernel(owner, function, entry, resources, shared_bytes, options)
 
     def allocate(self, size: int, device: int = 0) -> int:

@@ -382,6 +382,8 @@ _WRITERS: dict[str, Callable[[Any], ir.Value | None]] = {
     "ptx.wgmma_commit": _plain("wgmma.commit_group.sync.aligned;"),
     "ptx.wgmma_wait": _wgmma_wait,
     "ptx.anchor": _anchor,
+    "ptx.launch_dependents": _plain("griddepcontrol.launch_dependents;"),
+    "ptx.grid_wait": _plain("griddepcontrol.wait;"),
     "ptx.mbarrier_init": _mbarrier_init,
     "ptx.mbarrier_fence": _plain("fence.mbarrier_init.release.cluster;"),
     "ptx.mbarrier_inval": _mbarrier_inval,

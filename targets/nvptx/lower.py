@@ -14,9 +14,10 @@ from typing import Any, cast
 from mlir import ir
 from mlir.dialects import llvm
 
-from tiledsl.dialects import ptx
+from tiledsl.dialects import ptx, tgpu
 from tiledsl.targets.gpu import emit
 from tiledsl.targets.gpu.emit import i32, integer, intrinsic, pointer_type
+from tiledsl.targets.gpu.lowering import Lowering
 from tiledsl.targets.gpu.machine import Address, Hints, Kernel
 from tiledsl.targets.nvptx import arithmetic, boxes, casts, debug, mma, warpgroup
 from tiledsl.targets.nvptx.chips import Chip
@@ -85,8 +86,13 @@ class NvptxMachine:
 
     @property
     def handlers(self) -> Mapping[str, Any]:
-        """Products of warpgroups, and copies of boxes."""
-        return {**warpgroup.HANDLERS, **boxes.HANDLERS}
+        """Products of warpgroups, copies of boxes, and what orders launches."""
+        return {
+            **warpgroup.HANDLERS,
+            **boxes.HANDLERS,
+            "tgpu.let_next_begin": _let_next_begin,
+            "tgpu.await_launches": _await_launches,
+        }
 
     # The kernel as a whole.
 
@@ -335,6 +341,16 @@ class NvptxMachine:
     def stop(self, message: str) -> None:
         """Print the message and `trap`."""
         debug.stop(message)
+
+
+def _let_next_begin(lowering: Lowering, op: tgpu.LetNextBeginOp) -> None:
+    del lowering, op
+    ptx.LaunchDependentsOp.build()
+
+
+def _await_launches(lowering: Lowering, op: tgpu.AwaitLaunchesOp) -> None:
+    del lowering, op
+    ptx.GridWaitOp.build()
 
 
 def _special_register(name: str) -> ir.Value:

@@ -28,6 +28,7 @@ from tiledsl.transforms.expand_math import expand_math
 from tiledsl.transforms.insert_barriers import insert_barriers
 from tiledsl.transforms.limit_tiles import limit_tiles
 from tiledsl.transforms.narrow_reductions import narrow_reductions
+from tiledsl.transforms.overlap_launches import overlap_launches
 from tiledsl.transforms.pipeline_loops import pipeline_loops
 from tiledsl.transforms.place_shared import place_shared
 from tiledsl.transforms.place_tensor_maps import place_tensor_maps
@@ -105,6 +106,7 @@ def tgpu_steps(chip: Chip, options: Options) -> Sequence[Step]:
         Step(partial(place_shared, limit=chip.shared_bytes), TGPU),
         Step(wait_for_stores, TGPU),
         Step(insert_barriers, TGPU),
+        *([Step(overlap_launches, TGPU)] if chip.dependent_launches else []),
     ]
 
 
