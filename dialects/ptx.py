@@ -132,8 +132,16 @@ class WgmmaWaitOp(Op, name="ptx.wgmma_wait"):
     """`wgmma.wait_group`: wait until at most `pending` groups are in flight."""
 
     value = Operand(Any_, "Registers that may be in flight.")
+    never = OptionalOperand(I1, "False, as no compiler knows: code does not move over its branch.")
     pending = Attr(int, "Groups that may be unfinished.")
     result_ = Result(Any_, "The same registers.")
+
+
+class SetRegistersOp(Op, name="ptx.set_registers"):
+    """`setmaxnreg`: this warp's threads have so many registers from here on."""
+
+    count = Attr(int, "Registers of a thread, a multiple of 8.")
+    fewer = Attr(bool, "Whether that is fewer than before.", False)
 
 
 class AnchorOp(Op, name="ptx.anchor"):
@@ -235,6 +243,7 @@ OPS: tuple[type[Op], ...] = (
     AnchorOp,
     LaunchDependentsOp,
     GridWaitOp,
+    SetRegistersOp,
     MbarrierInitOp,
     MbarrierFenceOp,
     MbarrierInvalOp,

@@ -155,6 +155,7 @@ class MbarrierExpectOp(Op, name="tgpu.mbarrier_expect"):
     barrier = Operand(Shared, "One i64.")
     predicate = Operand(I1, "Whether to.")
     bytes = Attr(int, "What the copies of this phase bring.")
+    issuer = Attr(int, "Which of the warps that copy boxes does it.", 0)
 
 
 class MbarrierArriveOp(Op, name="tgpu.mbarrier_arrive"):
@@ -184,6 +185,7 @@ class MbarrierWaitOp(Op, name="tgpu.mbarrier_wait"):
     barrier = Operand(Shared, "One i64.")
     parity = Operand(I32, "0 or 1.")
     by = Attr(str, "Who waits: all, or the warp that copies boxes.", "all", ("all", "issuer"))
+    issuer = Attr(int, "Which of the warps that copy boxes that is.", 0)
 
 
 class MbarrierEndOp(Op, name="tgpu.mbarrier_end"):
@@ -230,6 +232,7 @@ class BoxCopyOp(Op, name="tgpu.box_copy"):
     map = Attr(int, "Which argument of the kernel describes the tensor, once that is placed.", None)
     rounds = Attr(str, "As of `tile.descriptor_load`.", "", ("", "tf32"))
     guarded = Attr(bool, "Whether the issuer knows that nobody reads the slot any more.", False)
+    issuer = Attr(int, "Which of the warps that copy boxes does it.", 0)
 
     @property
     def buffer(self) -> ir.Value:
@@ -324,6 +327,17 @@ class WarpgroupBarrierOp(Op, name="tgpu.warpgroup_barrier"):
     proxy = Attr(bool, "As of `tgpu.barrier`.", False)
 
 
+class SetRegistersOp(Op, name="tgpu.set_registers"):
+    """From here on the threads of a role have so many registers each.
+
+    All four warps of a warpgroup come here. Who needs fewer than the kernel begins with gives some
+    back, who needs more takes those.
+    """
+
+    count = Attr(int, "Registers of a thread.")
+    fewer = Attr(bool, "Whether that is fewer than before.", False)
+
+
 class BarrierOp(Op, name="tgpu.barrier"):
     """All threads of the program arrive before any goes on; earlier memory accesses are visible.
 
@@ -392,6 +406,7 @@ class WarpgroupWaitOp(Op, name="tgpu.warpgroup_wait"):
 
     tile = Operand(Tile, "A result in flight.")
     pending = Attr(int, "Products that may still be in flight.", 0)
+    held = Attr(bool, "Whether what stands before it must not be scheduled behind it.", False)
     output = Result(Tile, "The same tile.")
 
 
@@ -481,6 +496,7 @@ OPS: tuple[type[Op], ...] = (
     SliceOp,
     BoxStoreOp,
     StoreWaitOp,
+    SetRegistersOp,
     ProxyFenceOp,
     WarpgroupBarrierOp,
     BarrierOp,

@@ -7,6 +7,13 @@ if they were one loop, `ahead` trips before the trip that computes: over the end
 tiles without trips, to the last trip of the last tile. So the next tile's first boxes come while
 this tile's last products and its epilogue are under way.
 
+Loads that one product reads first have a ring of slots (`box_ring`); rings go round together. Slots
+are given up and filled again at the end of a trip, or, where products may be late
+(`late_products`), given up promptly.
+
+Boxes that the outer loop's own trip needs, as attention's queries, have a ring of one slot: the
+next tile's are asked for when nothing reads this tile's any more.
+
 The cursor is what both loops carry: whether its trip exists, the two loops' variables, and what of
 the outer loop's trip the boxes' places depend on (`loop_slice`), computed where a tile begins.
 Where trips wait for each other is `box_ring`'s protocol; its counters go on over tiles.
@@ -37,15 +44,17 @@ from tiledsl.dialects import tgpu, tile
 from tiledsl.dialects.contracts import operations
 from tiledsl.dialects.layouts import Layouts
 from tiledsl.transforms.axis_facts import AxisFacts
-from tiledsl.transforms.box_ring import Ring, number
+from tiledsl.transforms.box_ring import Ring, number, rings_of
 from tiledsl.transforms.boxes import box_bytes, tile_bytes
 from tiledsl.transforms.growing_loop import GrowingLoop
 from tiledsl.transforms.lanes import Lanes, constant
+from tiledsl.transforms.late_products import find_trip
 from tiledsl.transforms.loop_slice import LoopSlice, may_run_ahead, slice_loop
 from tiledsl.transforms.memory_accesses import Accesses
 from tiledsl.transforms.pipelined_loop import STAGES, clone_op
 from tiledsl.transforms.prefetch import Ahead, Way
 from tiledsl.transforms.product_overlap import find_chain, let_fly
+from tiledsl.transforms.rewrite import is_used
 from tiledsl.transforms.scf_ops import for_each, if_else, while_
 
 SCHEDULE = "tgpu.schedule"
@@ -64,6 +73,7 @@ class Nest:
         what: What of the inner loop runs ahead: boxes alone.
         around: What of the outer loop must be known for that.
         varies: Whether the inner loop's trips depend on the outer loop's.
+        own: Boxes of the outer loop's own trip, and what must be known of a trip to copy them.
     """
 
     outer: GrowingLoop
@@ -71,6 +81,7 @@ class Nest:
     what: Ahead
     around: LoopSlice
     varies: bool
+    own: tuple[tuple[tile.DescriptorLoadOp, ...], LoopSlice] | None
 
     @property
     def loads(self) -> list[tile.DescriptorLoadOp]:
@@ -80,7 +91,8 @@ class Nest:
 
     def fitting(self, ahead: int, shared_bytes: int) -> int:
         """Return how far loads can run ahead: the ring is there during the epilogue, too."""
-        return fitting(ahead, shared_bytes, self.loads, self.outer.op)
+        own = () if self.own is None else self.own[0]
+        return fitting(ahead, shared_bytes, self.loads, self.outer.op, own)
 
 
 def fitting(
@@ -88,6 +100,7 @@ def fitting(
     shared_bytes: int,
     loads: Sequence[tile.DescriptorLoadOp],
     loop: ir.Operation,
+    own: Sequence[tile.DescriptorLoadOp] = (),
 ) -> int:
     """Return how far loads can run ahead whose slots live through a loop.
 
@@ -96,9 +109,11 @@ def fitting(
         shared_bytes: How much shared memory there is.
         loads: The loads.
         loop: The loop, around that of the loads; what else it does needs shared memory as well.
+        own: Boxes of the loop's own trip, of which there is one slot.
     """
     exchanged = [op.tile for op in operations(loop) if isinstance(op, tgpu.ConvertLayoutOp)]
     rest = max([_EPILOGUE_BYTES, *(tile_bytes(value.type) for value in exchanged)])
+    rest += sum(map(box_bytes, own))
     return min(ahead, (shared_bytes - rest) // sum(map(box_bytes, loads)) - 1)
 
 
@@ -131,7 +146,21 @@ def find_nest(
     if around is None:
         return None
     varies = any(bound in around.wanted for bound in list(inner.operands)[:2])
-    return Nest(outer, loop, what, around, varies)
+    own = own_boxes(outer, accesses, facts)
+    return Nest(outer, loop, what, around, varies, own)
+
+
+def own_boxes(
+    outer: GrowingLoop, accesses: Accesses, facts: AxisFacts
+) -> tuple[tuple[tile.DescriptorLoadOp, ...], LoopSlice] | None:
+    """Return the boxes of the outer loop's own trip that can be asked for in the one before."""
+    loads = tuple(op for op in outer.block.operations if isinstance(op, tile.DescriptorLoadOp))
+    wanted = tuple(load for load in loads if is_used(load.output))
+    if not wanted or not may_run_ahead(outer.op, wanted, accesses, facts):
+        return None
+    places = [index for load in wanted for index in load.box.indices]
+    found = slice_loop(outer, places, accesses, facts)
+    return None if found is None or found.carried else (wanted, found)
 
 
 def only_boxes(what: Ahead) -> bool:
@@ -179,6 +208,44 @@ class _Cursor:
         return _Cursor(Lanes(exists), Lanes(at), rest[:a], Lanes(tile_), rest[a:b], rest[b:])
 
 
+class _OwnBoxes:
+    """The boxes of the outer loop's own trip, in a ring of one slot that is filled a trip ahead."""
+
+    def __init__(self, nest: Nest, layouts: Layouts) -> None:
+        """Build the ring and ask for the first trip's boxes, here, if there is a trip."""
+        assert nest.own is not None
+        loads, self._slice = nest.own
+        self._outer = nest.outer
+        self.ring = Ring(loads, 1, layouts)
+        self.parity = number(0)
+        lower, upper = (Lanes(value) for value in list(nest.outer.op.operands)[:2])
+        self._copy(lower.lt(upper), lower)
+
+    def fill(self, parity: ir.Value) -> ir.Value:
+        """Wait for the boxes of a trip, ask for the next one's behind it; give its parity."""
+        outer = self._outer
+        with ir.InsertionPoint.at_block_begin(outer.block):
+            slot = number(0)
+        with ir.InsertionPoint.after(self.ring.give_up_behind(outer.block, slot)):
+            self.ring.await_readers(slot, parity)
+            counter = Lanes(outer.counter)
+            upper, step = (Lanes(value) for value in list(outer.op.operands)[1:3])
+            self._copy(step.ult(upper - counter), counter + step)
+        self.ring.read_in(outer.block, slot, parity)
+        with ir.InsertionPoint(outer.block):
+            return (Lanes(parity) ^ 1).value
+
+    def _copy(self, exists: Lanes, counter: Lanes) -> None:
+        """Build the copies of a trip's boxes, if there is such a trip."""
+
+        def then() -> list[ir.Value]:
+            values, _ = self._slice.evaluate(counter.value, [])
+            self.ring.copy(number(0), number(1, "i1"), values)
+            return []
+
+        if_else(exists.value, then, list, [])
+
+
 def pipeline_nest(nest: Nest, layouts: Layouts, ahead: int) -> None:
     """Replace a nest by its pipelined form.
 
@@ -197,6 +264,8 @@ class _Build:
         self._ahead = ahead
         self._what = nest.what
         self._loads = nest.loads
+        # With the wait for its product, where that may be late.
+        self._rings: dict[Ring, ir.Operation | None] = {}
         bounds = list(nest.inner.op.operands)
         self._lower, self._upper, self._step = bounds[:3]
         self._inits = [bounds[3 + n] for n in nest.what.plan.slice.carried]
@@ -204,31 +273,53 @@ class _Build:
     def build(self) -> None:
         outer, inner = self._nest.outer, self._nest.inner
         chain = find_chain(inner.op, {load.result for load in self._loads})
+        trip = find_trip(inner.op) if chain is None else None
         location = outer.op.location
         with ir.InsertionPoint(outer.op), location:
-            ring = Ring(self._loads, self._ahead + 1, self._layouts)
-            cursor = self._prologue(ring)
+            found = rings_of(self._loads, inner.block, self._ahead + 1, self._layouts)
+            waits = {} if trip is None else trip.waits
+            self._rings = {ring: waits.get(one) if one else None for one, ring in found.items()}
+            own = _OwnBoxes(self._nest, self._layouts) if self._nest.own else None
+            cursor = self._prologue()
             counters = [number(0), number(0)]
-        carried = outer.grow([*counters, *cursor.values()])
-        carried = inner.grow(carried, [STAGES])
-        first = ir.InsertionPoint.at_block_begin(inner.block)
+        turns = [] if own is None else [own.parity]
+        grown = outer.grow([*counters, *cursor.values(), *turns])
+        carried = inner.grow(grown[: len(grown) - len(turns)], [STAGES])
         with location:
             (index, parity), cursor = carried[:2], cursor.like(carried[2:])
-            with first:
-                ring.await_boxes(index, parity)
-            with ir.InsertionPoint(inner.block):
-                before = ring.before(index)
-                ring.give_up(before)
-                ring.await_readers(before, parity)
-                cursor = self._copy(ring, before, cursor)
-                counters = ring.following(index, parity)
-            ring.read(index)
-        onward = inner.finish([*counters, *cursor.values()])
+            counters = self._fill(index, parity, cursor)
+            onward = inner.finish(counters)
+            turned = [] if own is None else [own.fill(grown[-1])]
         if chain is not None:
             let_fly(chain, inner.op)
-        outer.finish(onward)
+        outer.finish([*onward, *turned])
         self._describe()
-        ring.end(outer.op)
+        for ring in (*self._rings, *([] if own is None else [own.ring])):
+            ring.end(outer.op)
+
+    def _fill(self, index: ir.Value, parity: ir.Value, cursor: _Cursor) -> list[ir.Value]:
+        """Fill the inner loop's body; give what it carries more into the next trip."""
+        block = self._nest.inner.block
+        with ir.InsertionPoint.at_block_begin(block):
+            before = next(iter(self._rings)).before(index)
+            values, inner = self._values(cursor)
+        first = next(iter(self._rings))
+        for ring, place in self._rings.items():
+            with ir.InsertionPoint(block) if place is None else ir.InsertionPoint(place):
+                if place is None:
+                    ring.give_up(before)
+                phase = parity if place is None else ring.earlier(index, parity)
+                ring.await_readers(before, phase)
+                ring.copy(before, cursor.exists.value, values)
+            if place is not None:
+                with ir.InsertionPoint.after(place):
+                    ring.give_up(index)
+        with ir.InsertionPoint(block):
+            following = self._following(cursor, inner)
+            onward = [*first.following(index, parity), *following.values()]
+        for ring in self._rings:
+            ring.read_in(block, index, parity)
+        return onward
 
     def _describe(self) -> None:
         boxes = "box" if len(self._loads) == 1 else "boxes"
@@ -239,20 +330,24 @@ class _Build:
         for loop in (self._nest.inner, self._nest.outer):
             loop.op.attributes[SCHEDULE] = ir.StringAttr.get(text, loop.op.context)
 
-    def _prologue(self, ring: Ring) -> _Cursor:
+    def _prologue(self) -> _Cursor:
         """Copy the boxes of the first trips."""
         cursor = self._first()
         bounds = [number(n) for n in (0, self._ahead, 1)]
 
         def trip(index: ir.Value, carried: Sequence[ir.Value]) -> list[ir.Value]:
-            return self._copy(ring, index, cursor.like(carried)).values()
+            here = cursor.like(carried)
+            values, inner = self._values(here)
+            for ring in self._rings:
+                ring.copy(index, here.exists.value, values)
+            return self._following(here, inner).values()
 
         return cursor.like(for_each(bounds, cursor.values(), trip))
 
     # Trips.
 
-    def _copy(self, ring: Ring, index: ir.Value, cursor: _Cursor) -> _Cursor:
-        """Copy the boxes of the cursor's trip to a slot; give the following trip."""
+    def _values(self, cursor: _Cursor) -> tuple[dict[ir.Value, ir.Value], list[ir.Value]]:
+        """Return what values are in the cursor's trip, and what the inner slice carries on."""
         inner, plan = self._nest.inner, self._what.plan
         values = self._known(cursor)
         values[inner.counter] = cursor.at.value
@@ -261,9 +356,8 @@ class _Build:
         values.update((mine[n], value) for n, value in zip(carried, cursor.inner, strict=True))
         for op in plan.slice.ops:
             clone_op(self._what.ops[op], values, cursor.exists)
-        ring.copy(index, cursor.exists.value, values)
         yields = inner.yields
-        return self._following(cursor, [values.get(yields[n], yields[n]) for n in carried])
+        return values, [values.get(yields[n], yields[n]) for n in carried]
 
     def _known(self, cursor: _Cursor) -> dict[ir.Value, ir.Value]:
         """Return what the outer loop's values are in the cursor's trip."""

@@ -14,6 +14,14 @@ The protocol, with S slots. The trip number g of all trips there will ever be
 
 So a product may still read slot g while g + 1 begins, and slot S - 1 is first given up, unread, by
 trip 0. The boxes of the first S - 1 trips are copied without waiting.
+
+A slot may also be given up promptly: warps arrive at empty[g mod S] in trip g itself, when they
+have read it. The boxes of trip g + S - 1 are asked for in trip g as before, now waiting for a phase
+that ended in trip g - 1: parity ((g - 1) / S) mod 2, which a barrier that nobody arrived at yet
+lets pass (`earlier`).
+
+Loads that different products read first have rings of their own, which go round together
+(`rings_of`).
 """
 
 from __future__ import annotations
@@ -32,8 +40,17 @@ from tiledsl.dialects.types import (
     shared_type,
     tile_type,
 )
-from tiledsl.transforms.boxes import Barriers, box_bytes, buffer_type, copy_box, read_box
+from tiledsl.transforms.boxes import (
+    Barriers,
+    box_bytes,
+    buffer_type,
+    by_first_product,
+    copy_box,
+    first_reader,
+    read_box,
+)
 from tiledsl.transforms.lanes import Lanes, constant, select
+from tiledsl.transforms.rewrite import ancestor
 
 
 class Ring:
@@ -44,6 +61,8 @@ class Ring:
     ) -> None:
         self.loads = loads
         self.slots = slots
+        self.issuer = 0
+        """Which of the warps that copy boxes fills this ring, if there are several."""
         self._bytes = sum(map(box_bytes, loads))
         self._buffers: list[ir.Value] = []
         for load in loads:
@@ -69,23 +88,29 @@ class Ring:
             values: What the loads' operands are in that trip, where they are not themselves.
         """
         barrier = self.full.slot(index)
-        tgpu.MbarrierExpectOp.build(barrier, exists, bytes=self._bytes)
+        issuer = self.issuer or None
+        tgpu.MbarrierExpectOp.build(barrier, exists, bytes=self._bytes, issuer=issuer)
         for number, load in enumerate(self.loads):
             slot = self.slot(number, index)
-            copy_box(load, values, slot, barrier, exists, guarded=True)
+            copy_box(load, values, slot, barrier, exists, guarded=True, issuer=self.issuer)
+
+    def first_reader(self, block: ir.Block) -> ir.Operation:
+        """Return the first op of a block that reads a slot, or holds one that does."""
+        return first_reader(self._buffers, block)
 
     def await_boxes(self, index: ir.Value, parity: ir.Value) -> None:
         """Wait until a slot has been filled."""
         tgpu.MbarrierWaitOp.build(self.full.slot(index), parity)
 
-    def give_up(self, index: ir.Value) -> None:
-        """Say, for each warp, that it has read a slot."""
+    def give_up(self, index: ir.Value) -> ir.Operation:
+        """Say, for each warp, that it has read a slot; gives the op that says it."""
         slots = [self.slot(number, index) for number in range(len(self.loads))]
-        tgpu.MbarrierArriveOp.build([self.empty.slot(index), *slots])
+        return tgpu.MbarrierArriveOp.build([self.empty.slot(index), *slots]).operation
 
     def await_readers(self, index: ir.Value, parity: ir.Value) -> None:
         """Let who copies wait until all warps have given up a slot."""
-        tgpu.MbarrierWaitOp.build(self.empty.slot(index), parity, by="issuer")
+        issuer = self.issuer or None
+        tgpu.MbarrierWaitOp.build(self.empty.slot(index), parity, by="issuer", issuer=issuer)
 
     def read(self, index: ir.Value) -> None:
         """Let the users of the loads, which stand in this trip, read a slot; erase the loads."""
@@ -93,6 +118,21 @@ class Ring:
             with ir.InsertionPoint(load.operation):
                 slot = self.slot(number, index)
             read_box(load, slot)
+
+    def give_up_behind(self, block: ir.Block, index: ir.Value) -> ir.Operation:
+        """Give up a slot behind the last op of a block that reads it; gives the op that does."""
+        uses = [use.owner.operation for load in self.loads for use in load.output.uses]
+        users = [ancestor(user, block) for user in uses]
+        ops = [op.operation for op in block.operations]
+        last = ops[max(ops.index(user) for user in users if user is not None)]
+        with ir.InsertionPoint.after(last):
+            return self.give_up(index)
+
+    def read_in(self, block: ir.Block, index: ir.Value, parity: ir.Value) -> None:
+        """Let a block read a slot, and wait before the first op that does; erase the loads."""
+        self.read(index)
+        with ir.InsertionPoint(self.first_reader(block)):
+            self.await_boxes(index, parity)
 
     def end(self, after: ir.Operation) -> None:
         """Give up the barriers behind an op."""
@@ -107,12 +147,27 @@ class Ring:
         here = Lanes(index)
         return select(here.eq(0), self.slots - 1, here - 1).value
 
+    def earlier(self, index: ir.Value, parity: ir.Value) -> ir.Value:
+        """Build the parity of the trip before."""
+        return (Lanes(parity) ^ Lanes(index).eq(0).convert("arith.extui", "i32")).value
+
     def following(self, index: ir.Value, parity: ir.Value) -> tuple[ir.Value, ir.Value]:
         """Build the next trip's slot and parity."""
         further = Lanes(index) + 1
         wraps = further.eq(self.slots)
         turned = Lanes(parity) ^ wraps.convert("arith.extui", "i32")
         return select(wraps, 0, further).value, turned.value
+
+
+def rings_of(
+    loads: Sequence[tile.DescriptorLoadOp], block: ir.Block, slots: int, layouts: Layouts
+) -> dict[ir.Operation | None, Ring]:
+    """Build a ring for the loads of each product of a block that reads some of them first."""
+    found = by_first_product(loads, block)
+    return {
+        product: Ring([loads[n] for n in numbers], slots, layouts)
+        for product, numbers in found.items()
+    }
 
 
 def number(value: int, type_: str = "i32") -> ir.Value:

@@ -66,6 +66,7 @@ def copy_box(
     predicate: ir.Value,
     *,
     guarded: bool = False,
+    issuer: int = 0,
 ) -> tgpu.BoxCopyOp:
     """Build the copy of a load's box to a buffer.
 
@@ -76,12 +77,14 @@ def copy_box(
         barrier: What counts the bytes.
         predicate: Whether to copy.
         guarded: Whether mbarriers say that nobody reads the buffer any more.
+        issuer: Which of the warps that copy boxes does it.
     """
     parts = [values.get(part, part) for part in load.parts]
     operands = [buffer, barrier, predicate, *parts]
     return tgpu.BoxCopyOp.build(
         operands,
         guarded=guarded or None,
+        issuer=issuer or None,
         rounds=load.rounds or None,
         loc=load.operation.location,
     )
@@ -172,6 +175,16 @@ def first_reader(buffers: Sequence[ir.Value], block: ir.Block) -> ir.Operation:
     for op in others:
         first = op if op.is_before_in_block(first) else first
     return first
+
+
+def by_first_product(
+    loads: Sequence[tile.DescriptorLoadOp], block: ir.Block
+) -> dict[ir.Operation | None, list[int]]:
+    """Return the numbers of loads by the product of a block that reads them first."""
+    found: dict[ir.Operation | None, list[int]] = {}
+    for number, load in enumerate(loads):
+        found.setdefault(first_product(load.output, block), []).append(number)
+    return found
 
 
 def first_product(value: ir.Value, block: ir.Block) -> ir.Operation | None:

@@ -67,10 +67,11 @@ def delay_products(module: ir.Module) -> None:
     """Run the pass described above on `module`, in place."""
     changed = False
     for kernel in kernels(module):
-        for op in list(operations(kernel.operation)):
-            trip = find_trip(op.operation) if op.operation.name == "scf.for" else None
+        loops = [op for op in operations(kernel.operation) if op.operation.name == "scf.for"]
+        for loop in loops:
+            trip = find_trip(loop.operation)
             if trip is not None:
-                surely = Trips.of(op.operation, AxisFacts(kernel)).surely
+                surely = Trips.of(loop.operation, AxisFacts(kernel)).surely
                 _Delay(trip).build(surely > 0)
                 changed = True
     if changed:
@@ -213,7 +214,8 @@ class _Delay:
             if op.operation == trip.first.wait.operation:
                 _wait_for_all_but(made, len(trip.late))
         self._anchor(middle, now)
-        self._copy_late(landed, before)
+        first = self._copy_late(landed, before)
+        first.attributes["held"] = ir.BoolAttr.get(True)
         for number, one in trip.late.items():
             now[self._arguments[1 + number]] = before[one.wait.output]
         for op in rest:
@@ -258,12 +260,14 @@ class _Delay:
             user == last or user in self._after or user in self._trip.moved for user in users
         )
 
-    def _copy_late(self, ops: Iterable[ir.OpView], values: Values) -> None:
-        """Copy late ops here, with what they rebuild; `values` has the rest."""
+    def _copy_late(self, ops: Iterable[ir.OpView], values: Values) -> ir.Operation:
+        """Copy late ops here, with what they rebuild; `values` has the rest. Gives the first."""
+        made: list[ir.Operation] = []
         for op in ops:
             for value in self._trip.reads(op):
                 self._rebuild(value, values)
-            _copy(op, values)
+            made.append(_copy(op, values))
+        return made[0]
 
     def _rebuild(self, value: ir.Value, values: Values) -> None:
         owner = value.owner

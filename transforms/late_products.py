@@ -26,7 +26,7 @@ from mlir import ir
 from tiledsl.dialects import tgpu, tile
 from tiledsl.dialects.contracts import operations
 from tiledsl.dialects.types import is_shared
-from tiledsl.transforms.effects import TERMINATORS, is_pure
+from tiledsl.transforms.effects import TERMINATORS, is_control, is_pure
 from tiledsl.transforms.rewrite import terminator
 
 _STREAMED = (
@@ -78,8 +78,9 @@ class Trip:
 
     @property
     def waits(self) -> dict[ir.Operation, ir.Operation]:
-        """The wait for each late product."""
-        return {one.mma.operation: one.wait.operation for one in self.late.values()}
+        """The wait for each product."""
+        products = (self.first, *self.late.values())
+        return {one.mma.operation: one.wait.operation for one in products}
 
     def reads(self, op: ir.OpView) -> Iterator[ir.Value]:
         """Yield what an op, or an op inside it, reads of the loop."""
@@ -120,8 +121,9 @@ def _is_known(op: ir.OpView) -> bool:
     """Whether an op's effects, if it has any, are ones that this analysis follows."""
     if isinstance(op, _STREAMED | _READS) or is_pure(op):
         return True
-    return op.operation.name == "scf.if" and all(
-        is_pure(inner) or inner.operation.name in TERMINATORS for inner in operations(op)
+    return is_control(op) and all(
+        is_pure(inner) or is_control(inner) or inner.operation.name in TERMINATORS
+        for inner in operations(op)
     )
 
 

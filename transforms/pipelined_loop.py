@@ -35,8 +35,8 @@ from tiledsl.dialects.types import (
 from tiledsl.transforms.boxes import (
     Barriers,
     box_bytes,
+    by_first_product,
     copy_box,
-    first_product,
     first_reader,
     read_box,
 )
@@ -64,7 +64,7 @@ class _Ring:
     Attributes:
         numbers: The loads.
         lag: Trips after its own in which a slot is still read.
-        wait: For a product that may be late, the wait for it: slots are asked for before that.
+        wait: Where products may be late, the wait for the one that reads the boxes.
         full: One barrier a slot, for the boxes' bytes.
         empty: One barrier a slot, for the warps that have read it; None if all threads meet.
     """
@@ -191,20 +191,20 @@ class _Pipeline:
 
     def _make_rings(self) -> list[_Ring]:
         """Build the barriers of the boxes, by the product that reads them first."""
-        found: dict[ir.Operation | None, list[int]] = {}
-        for number in self._boxed:
-            load = self._what.prefetches[number].load
-            found.setdefault(first_product(load.result, self._body), []).append(number)
+        loads = [cast("tile.DescriptorLoadOp", self._what.prefetches[n].load) for n in self._boxed]
+        found = by_first_product(loads, self._body)
         trip = find_trip(self._loop) if self._late and self._chain is None else None
         waits = {} if trip is None else trip.waits
         # All go as far ahead as the slice's carried values, of which there is one state.
         together = not self._late or self._chain is not None or bool(self._carried)
         rings: list[_Ring] = []
-        for product, numbers in found.items():
+        for product, places in found.items():
+            numbers = [self._boxed[place] for place in places]
             wait = None if product is None else waits.get(product)
             full = Barriers(self._slots, self._layouts)
             empty = Barriers(self._slots, self._layouts, arrivals="warps") if self._late else None
-            rings.append(_Ring(numbers, int(together or wait is not None), wait, full, empty))
+            late = trip is not None and product != trip.first.mma.operation
+            rings.append(_Ring(numbers, int(together or late), wait, full, empty))
         return rings
 
     def _allocate(self, number: int) -> ir.Value:
@@ -407,7 +407,7 @@ class _Pipeline:
         for number in self._stored:
             self._store(number, queues[number].pop(0), slots[Registers.slots][_WRITTEN])
         if self._late:
-            self._ask(body, issued, written, parts[-1][0])
+            self._ask(body, issued, slots, parts[-1][0])
         nexts = [_following(slot, n) for n in counts for slot in slots[n]] + parity
         held = [value for number in self._queued for value in queues[number]]
         ahead = [issued.carried[n] for n in self._carried]
@@ -436,25 +436,44 @@ class _Pipeline:
                 tgpu.MbarrierWaitOp.build(ring.full.slot(read), parity[0])
 
     def _ask(
-        self, body: ir.Block, issued: _Issued, written: Mapping[int, ir.Value], parity: ir.Value
+        self,
+        body: ir.Block,
+        issued: _Issued,
+        slots: Mapping[int, Sequence[ir.Value]],
+        parity: ir.Value,
     ) -> None:
         """Ask for boxes once every warp has read what their slots held: at the end of a trip.
 
-        Of a product that may be late, the slots of the trip before are asked for when it is issued.
+        Where products may be late, warps say so when a product is over, and what late ones read in
+        the trip before is asked for when the next is issued: by then all have most likely said it.
         """
         for ring in self._rings:
             assert ring.empty is not None
+            read, before = slots[self._slots]
             end = _integer("i32", 0).owner.operation
             cast("Any", body).append(end)
-            place = ir.InsertionPoint(ring.wait or end)
-            with place:
-                barrier = ring.empty.slot(written[ring.numbers[0]])
-                slots = [self._slot(number, written[number]) for number in ring.numbers]
-                tgpu.MbarrierArriveOp.build([barrier, *slots])
-                tgpu.MbarrierWaitOp.build(barrier, parity, by="issuer")
+            place = ring.wait if ring.wait is not None and ring.lag else end
+            index = before if ring.lag else read
+            with ir.InsertionPoint(place):
+                barrier = ring.empty.slot(index)
+                phase = parity
+                if ring.wait is None:
+                    self._give_up(ring, barrier, index)
+                elif ring.lag:
+                    wraps = Lanes(read).eq(0).convert("arith.extui", "i32")
+                    phase = (Lanes(parity) ^ wraps).value
+                tgpu.MbarrierWaitOp.build(barrier, phase, by="issuer")
             for op in issued.requests[ring]:
-                op.operation.move_before(ring.wait or end)
+                op.operation.move_before(place)
+            if ring.wait is not None:
+                with ir.InsertionPoint.after(ring.wait):
+                    self._give_up(ring, ring.empty.slot(read), read)
             end.erase()
+
+    def _give_up(self, ring: _Ring, barrier: ir.Value, index: ir.Value) -> None:
+        """Let each warp say that it has read a slot."""
+        slots = [self._slot(number, index) for number in ring.numbers]
+        tgpu.MbarrierArriveOp.build([barrier, *slots])
 
     def _move_body(self, body: ir.Block) -> None:
         """Move the old body's ops, all but the last, to the end of the new one."""

@@ -8,6 +8,7 @@ indices are brought to the form `(base + offset) mod slots`:
 - what a loop counts round (a carried value that goes to the next slot each trip, one that follows
   such a value a trip later, or the loop's own variable modulo the slots) has the loop's trip number
   for base, if it starts from a constant;
+- another carried value is its own base, in its trip;
 - anything else is unknown, and may equal anything.
 
 Two indices of one base name different slots if their offsets differ modulo the slots. Trip numbers
@@ -23,7 +24,7 @@ from mlir import ir
 from tiledsl.transforms.rewrite import terminator
 
 _UNKNOWN, _CONSTANT, _COUNTER = "unknown", "constant", "counter"
-Base = str | tuple[str, ir.Operation, int]
+Base = str | tuple[str, ir.Operation, int | ir.Value]
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,9 @@ class Slot:
 
     def next_trip(self, loop: ir.Operation) -> Slot:
         """Restate a slot named in the last trip of `loop`."""
-        return self.plus(-1) if self.of_loop(loop) else self
+        if not self.of_loop(loop):
+            return self
+        return UNKNOWN if self.base[0] == "value" else self.plus(-1)
 
     def on_exit(self, loop: ir.Operation) -> Slot:
         """Forget what `loop`, which ended after some trips, counted."""
@@ -163,26 +166,40 @@ def _carried(argument: ir.BlockArgument, slots: int) -> Slot:
         return UNKNOWN
     if argument.arg_number == 0:
         return _trip(argument, 1, slots)
+    counted = _counted(argument, slots) or _delayed(argument, slots)
+    return counted or Slot(("value", loop, argument), 0, slots)
+
+
+def _counted(argument: ir.BlockArgument, slots: int) -> Slot | None:
+    """Read a carried value that goes to the next slot each trip."""
+    loop = argument.owner.owner.operation
     place = argument.arg_number - 1
     last = terminator(argument.owner)
+    if _modulo(last.operands[place], slots, argument) != Slot(_COUNTER, 1, slots):
+        return None
     first = constant_of(loop.operands[3 + place])
-    following = last.operands[place]
-    if isinstance(following.owner, ir.Block) and following != argument:
-        return _delayed(following, first, slots, loop)
-    if _modulo(following, slots, argument) != Slot(_COUNTER, 1, slots):
-        return UNKNOWN
     if first is None:
         return Slot(("counter", loop, place), 0, slots)
     return Slot(("trip", loop, 0), first % slots, slots)
 
 
-def _delayed(following: ir.Value, first: int | None, slots: int, loop: ir.Operation) -> Slot:
-    """Read a carried value that is what another was in the trip before, and began so."""
-    if following.owner != loop.regions[0].blocks[0]:
-        return UNKNOWN
-    slot = _carried(ir.BlockArgument(following), slots)
-    begins = slot.base == ("trip", loop, 0) and first == (slot.offset - 1) % slots
-    return slot.plus(-1) if begins else UNKNOWN
+def _delayed(argument: ir.BlockArgument, slots: int) -> Slot | None:
+    """Read a carried value that a trip computes for the next one, from what that one counts."""
+    loop = argument.owner.owner.operation
+    place = argument.arg_number - 1
+    following = terminator(argument.owner).operands[place]
+    for number, counter in enumerate(list(argument.owner.arguments)[1:]):
+        counted = _counted(ir.BlockArgument(counter), slots)
+        if counter == argument or counted is None:
+            continue
+        ahead = _modulo(following, slots, counter)
+        if ahead.base != _COUNTER:
+            continue
+        first, start = (_modulo(loop.operands[3 + n], slots, None) for n in (place, number))
+        slot = ahead.plus(-1)
+        if first.base != _UNKNOWN and first == start.plus(slot.offset):
+            return counted.plus(slot.offset)
+    return None
 
 
 def _trip(variable: ir.Value, divisor: int | None, slots: int) -> Slot:

@@ -13,6 +13,11 @@ slots, over whatever the consumers do between.
     scf.if tgpu.producer { loops: await readers of a slot, copy boxes to it }
     else { the kernel, in the loop: await a slot, product, give up the slot before }
 
+Loads that one product reads first have a ring of their own, and so have the boxes of the trip of
+the loop around, of which there is one slot. Where two warpgroups consume for several products, the
+producer is a warpgroup, too, that leaves its registers to the others, and each ring has a warp of
+it.
+
 Scalars that both need are computed before the branch. A loop is left to others if its boxes' places
 depend on what only the consumers know, or something in a loop around may write what is read or must
 come before it; `tile.warp_specialize` asks for the split (or for none), but never for a wrong one.
@@ -22,7 +27,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mlir import ir
 
@@ -31,15 +36,16 @@ from tiledsl.dialects.contracts import operations
 from tiledsl.dialects.layouts import Layouts
 from tiledsl.dialects.types import is_tile
 from tiledsl.transforms.axis_facts import AxisFacts
-from tiledsl.transforms.box_nest import SCHEDULE, fitting, inner_slice, only_boxes
-from tiledsl.transforms.box_ring import Ring, number
+from tiledsl.transforms.box_nest import SCHEDULE, fitting, inner_slice, only_boxes, own_boxes
+from tiledsl.transforms.box_ring import Ring, number, rings_of
 from tiledsl.transforms.growing_loop import GrowingLoop
 from tiledsl.transforms.lanes import Lanes, select
+from tiledsl.transforms.late_products import find_trip
 from tiledsl.transforms.loop_slice import LoopSlice, may_run_ahead, slice_loop
 from tiledsl.transforms.memory_accesses import Accesses
 from tiledsl.transforms.pipelined_loop import STAGES
 from tiledsl.transforms.prefetch import Ahead, Roles, Writes, is_cheap
-from tiledsl.transforms.product_overlap import find_chain, let_fly
+from tiledsl.transforms.product_overlap import Chain, find_chain, let_fly
 from tiledsl.transforms.scf_ops import for_each, if_else
 from tiledsl.transforms.schedule import Role
 
@@ -48,6 +54,9 @@ _WARPS = "tile.num_warps"
 _MOST_WARPS = 31
 """Warps beside which there is room for one more."""
 _WARPGROUP = 4
+_PRODUCERS, _CONSUMERS = 40, 232
+"""Registers of a thread of one producing and two consuming warpgroups: of 384 threads each could
+have 168, which is too few for two products in flight."""
 _NARROW = 128
 """Columns of a product up to which a producer of its own pays."""
 
@@ -60,11 +69,13 @@ class Split:
         what: What of the innermost loop the producer runs.
         levels: What it runs of each loop, the outermost first.
         shared: Ops before the loops that both need.
+        own: Loads of the loop around the innermost that the producer makes as well.
     """
 
     what: Ahead
     levels: Sequence[LoopSlice]
     shared: Sequence[ir.Operation]
+    own: Sequence[tile.DescriptorLoadOp]
 
     @property
     def loads(self) -> list[tile.DescriptorLoadOp]:
@@ -76,7 +87,7 @@ class Split:
         """Return how far the producer can be ahead."""
         if len(self.levels) == 1:
             return ahead
-        return fitting(ahead, shared_bytes, self.loads, self.levels[0].loop.op)
+        return fitting(ahead, shared_bytes, self.loads, self.levels[0].loop.op, self.own)
 
 
 def is_asked_for(loop: ir.Operation, kernel: ir.OpView) -> bool:
@@ -125,10 +136,13 @@ def find_split(
     level = inner_slice(GrowingLoop(inner), what)
     loads = [*level.loads, *(op for op in level.ops if isinstance(op, tile.LoadOp))]
     levels = [level]
+    own = _own_boxes(loops[0], accesses, facts) if loops else ()
+    loads += own
     for loop in loops:
         if not may_run_ahead(loop, loads, accesses, facts):
             return None
         wanted = [value for one in levels for value in one.reads]
+        wanted += [value for load in own for value in load.parts]
         found = slice_loop(GrowingLoop(loop), wanted, accesses, facts)
         if found is None:
             return None
@@ -136,8 +150,17 @@ def find_split(
         levels.insert(0, found)
     if not may_run_ahead(kernel.operation, loads, accesses, facts):
         return None
-    shared = _needed_before(kernel, levels, accesses, facts)
-    return None if shared is None else Split(what, levels, shared)
+    parts = [value for load in own for value in load.parts]
+    shared = _needed_before(kernel, levels, parts, accesses, facts)
+    return None if shared is None else Split(what, levels, shared, own)
+
+
+def _own_boxes(
+    loop: ir.Operation, accesses: Accesses, facts: AxisFacts
+) -> Sequence[tile.DescriptorLoadOp]:
+    """Return the boxes of a loop's own trip that the producer can ask for."""
+    found = own_boxes(GrowingLoop(loop), accesses, facts)
+    return () if found is None else found[0]
 
 
 def _loops_around(inner: ir.Operation) -> list[ir.Operation] | None:
@@ -153,13 +176,17 @@ def _loops_around(inner: ir.Operation) -> list[ir.Operation] | None:
 
 
 def _needed_before(
-    kernel: ir.OpView, levels: Sequence[LoopSlice], accesses: Accesses, facts: AxisFacts
+    kernel: ir.OpView,
+    levels: Sequence[LoopSlice],
+    parts: Sequence[ir.Value],
+    accesses: Accesses,
+    facts: AxisFacts,
 ) -> list[ir.Operation] | None:
-    """Return the ops of the kernel's own block that the levels need; None if one cannot move."""
+    """Return the ops of the kernel's block that levels and boxes need; None if one cannot move."""
     block = kernel.operation.regions[0].blocks[0]
     roles = Roles(Writes.of(list(operations(kernel.operation)), accesses), accesses, facts)
     needed: dict[ir.Operation, None] = {}
-    work = [value for one in levels for value in one.reads]
+    work = [*parts, *(value for one in levels for value in one.reads)]
     while work:
         owner = work.pop().owner
         if isinstance(owner, ir.Block) or owner.operation.block != block:
@@ -187,6 +214,33 @@ def split_kernel(split: Split, kernel: ir.OpView, layouts: Layouts, ahead: int) 
     _Build(split, kernel, layouts, ahead).build()
 
 
+@dataclass(frozen=True)
+class _Counters:
+    """What the producer counts. A barrier without arrivals is past phase 1.
+
+    Attributes:
+        index: The slot to copy to.
+        late: Parity of the phase that ends when a slot is given up a trip late (`box_ring`).
+        prompt: The same where slots are given up promptly.
+        own: The same of the slot for the boxes of the loop around.
+    """
+
+    index: Lanes
+    late: Lanes
+    prompt: Lanes
+    own: Lanes
+
+    @property
+    def values(self) -> list[ir.Value]:
+        """All of them, for a loop to carry."""
+        return [one.value for one in (self.index, self.late, self.prompt, self.own)]
+
+    @staticmethod
+    def of(values: Sequence[ir.Value]) -> _Counters:
+        """Return the counters whose `values` these are."""
+        return _Counters(*map(Lanes, values))
+
+
 class _Build:
     def __init__(self, split: Split, kernel: ir.OpView, layouts: Layouts, ahead: int) -> None:
         self._split = split
@@ -195,50 +249,66 @@ class _Build:
         self._slots = ahead + 1
         self._loops = [level.loop for level in split.levels]
         self._inner = self._loops[-1]
+        self._rings: dict[Ring, ir.Operation | None] = {}
+        self._own: Ring | None = None
 
     def build(self) -> None:
         """Build both branches; the consumers' ops move into theirs."""
         block = self._kernel.operation.regions[0].blocks[0]
         *own, last = [op.operation for op in block.operations]
+        split, layouts = self._split, self._layouts
+        chain = find_chain(self._inner.op, {load.result for load in split.loads})
+        trip = find_trip(self._inner.op) if chain is None else None
         with ir.InsertionPoint(last), self._inner.op.location:
-            ring = Ring(self._split.loads, self._slots, self._layouts)
+            rings = rings_of(split.loads, self._inner.block, self._slots, layouts)
+            self._own = Ring(split.own, 1, layouts) if split.own else None
+            # With the wait for its product, where that may be late and slots are given up promptly.
+            waits = {} if trip is None else trip.waits
+            self._rings = {ring: waits.get(one) if one else None for one, ring in rings.items()}
+            shares = trip is not None and _warps(self._kernel) == 2 * _WARPGROUP
+            if shares:
+                # A warp for each: none waits for another's slot.
+                for issuer, ring in enumerate(self._every_ring):
+                    ring.issuer = issuer % _WARPGROUP
             tgpu.BarrierOp.build(memory="shared")
             role = tgpu.ProducerOp.build(results=[ir.IntegerType.get_signless(1)]).output
 
             def produce() -> list[ir.Value]:
-                self._produce(ring, 0, {}, number(0), number(1))
+                if shares:
+                    tgpu.SetRegistersOp.build(count=_PRODUCERS, fewer=True)
+                self._produce(0, {}, _Counters.of([number(n) for n in (0, 1, 1, 1)]))
                 return []
 
             if_else(role, produce, list, [])
         made = [op.operation for op in block.operations][len(own) : -1]
-        self._consume(ring)
+        self._consume(chain)
         (end,) = made[-1].regions[1].blocks[0].operations
         for op in [op.operation for op in block.operations]:
             if op == made[0]:
                 break
             if op not in self._split.shared:
                 op.move_before(end.operation)
-        one = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), 1)
-        self._kernel.operation.attributes[tgpu.PRODUCERS] = one
+        if shares:
+            place = ir.InsertionPoint.at_block_begin(made[-1].regions[1].blocks[0])
+            tgpu.SetRegistersOp.build(count=_CONSUMERS, loc=self._inner.op.location, ip=place)
+        more = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), _WARPGROUP if shares else 1)
+        self._kernel.operation.attributes[tgpu.PRODUCERS] = more
+
+    @property
+    def _every_ring(self) -> list[Ring]:
+        return [*self._rings, *([self._own] if self._own else [])]
 
     # The producer.
 
     def _produce(
-        self,
-        ring: Ring,
-        depth: int,
-        values: Mapping[ir.Value, ir.Value],
-        index: ir.Value,
-        parity: ir.Value,
-    ) -> tuple[ir.Value, ir.Value]:
-        """Build a loop of the producer, and those in it; give the slot and parity that follow.
+        self, depth: int, values: Mapping[ir.Value, ir.Value], counters: _Counters
+    ) -> _Counters:
+        """Build a loop of the producer, and those in it; give the counters that follow.
 
         Args:
-            ring: The slots.
             depth: Which loop; 0 is the outermost.
             values: What values of loops around are.
-            index: The slot to copy to first.
-            parity: Of the phase to wait for there. A barrier without arrivals is past phase 1.
+            counters: What to copy to first.
         """
         level = self._split.levels[depth]
 
@@ -246,52 +316,82 @@ class _Build:
             return values.get(value, value)
 
         def trip(counter: ir.Value, carried: Sequence[ir.Value]) -> list[ir.Value]:
-            *mine, slot, phase = carried
-            if depth + 1 < len(self._loops):
+            mine, now = carried[:-4], _Counters.of(carried[-4:])
+            if depth + 1 == len(self._loops):
                 known, onward = level.evaluate(counter, mine, values)
-                return [*onward, *self._produce(ring, depth + 1, known, slot, phase)]
-            ring.await_readers(slot, phase)
+                for ring, wait in self._rings.items():
+                    ring.await_readers(now.index.value, (now.prompt if wait else now.late).value)
+                    ring.copy(now.index.value, number(1, "i1"), known)
+                return [*onward, *self._following(now).values]
             known, onward = level.evaluate(counter, mine, values)
-            ring.copy(slot, number(1, "i1"), known)
-            return [*onward, *self._following(slot, phase)]
+            if self._own is not None and depth + 2 == len(self._loops):
+                self._own.await_readers(number(0), now.own.value)
+                self._own.copy(number(0), number(1, "i1"), known)
+                now = replace(now, own=now.own ^ 1)
+            return [*onward, *self._produce(depth + 1, known, now).values]
 
         bounds = [here(value) for value in list(level.loop.op.operands)[:3]]
-        inits = [*(here(value) for value in level.inits), index, parity]
-        *_, last_index, last_parity = for_each(bounds, inits, trip)
-        return last_index, last_parity
+        inits = [*(here(value) for value in level.inits), *counters.values]
+        return _Counters.of(for_each(bounds, inits, trip)[-4:])
 
-    def _following(self, index: ir.Value, parity: ir.Value) -> tuple[ir.Value, ir.Value]:
-        """Build the next slot and parity: phases are a slot ahead of full's (`box_ring`)."""
-        further = Lanes(index) + 1
-        wrapped = select(further.eq(self._slots), 0, further)
-        turns = wrapped.eq(self._slots - 1)
-        return wrapped.value, (Lanes(parity) ^ turns.convert("arith.extui", "i32")).value
+    def _following(self, counters: _Counters) -> _Counters:
+        """Build the next trip's counters."""
+        further = counters.index + 1
+        wraps = further.eq(self._slots)
+        index = select(wraps, 0, further)
+        late, prompt = (
+            one.convert("arith.extui", "i32") for one in (index.eq(self._slots - 1), wraps)
+        )
+        return _Counters(index, counters.late ^ late, counters.prompt ^ prompt, counters.own)
 
     # The consumers.
 
-    def _consume(self, ring: Ring) -> None:
+    def _consume(self, chain: Chain | None) -> None:
         """Let the loops wait for boxes instead of loading."""
-        inner = self._inner
-        chain = find_chain(inner.op, {load.result for load in self._split.loads})
-        with ir.InsertionPoint(self._loops[0].op), inner.op.location:
-            carried: Sequence[ir.Value] = [number(0), number(0)]
-        for loop in self._loops:
+        inner, loops = self._inner, self._loops
+        with ir.InsertionPoint(loops[0].op), inner.op.location:
+            carried: Sequence[ir.Value] = [number(0) for _ in range(3 if self._own else 2)]
+        for loop in loops[:-1]:
             carried = loop.grow(carried, [STAGES, ASKED])
-        index, parity = carried
+        turns = carried[2:]
+        index, parity = inner.grow(carried[:2], [STAGES, ASKED])
         with inner.op.location:
-            with ir.InsertionPoint.at_block_begin(inner.block):
-                ring.await_boxes(index, parity)
-            with ir.InsertionPoint(inner.block):
-                ring.give_up(ring.before(index))
-                onward: Sequence[ir.Value] = ring.following(index, parity)
-            ring.read(index)
-        for loop in reversed(self._loops):
+            onward = inner.finish(self._read(index, parity))
+            if self._own is not None:
+                onward = [*onward, self._read_own(self._own, turns[0])]
+        if chain is not None:
+            let_fly(chain, inner.op)
+        for loop in reversed(loops[:-1]):
             onward = loop.finish(onward)
-            if chain is not None and loop is inner:
-                let_fly(chain, inner.op)
+        boxes = len(self._split.loads) + len(self._split.own)
         text = (
-            f"{len(self._split.loads)} boxes a trip by a warp of its own, {self._slots} slots with "
+            f"{boxes} boxes a trip by a warp of its own, {self._slots} slots with "
             "mbarriers full and empty"
         )
         inner.op.attributes[SCHEDULE] = ir.StringAttr.get(text, inner.op.context)
-        ring.end(self._loops[0].op)
+        for ring in self._every_ring:
+            ring.end(loops[0].op)
+
+    def _read(self, index: ir.Value, parity: ir.Value) -> Sequence[ir.Value]:
+        """Let the innermost loop read slots and give them up; give its next trip's counters."""
+        block = self._inner.block
+        for ring, wait in self._rings.items():
+            if wait is None:
+                with ir.InsertionPoint(block):
+                    ring.give_up(ring.before(index))
+            else:
+                with ir.InsertionPoint.after(wait):
+                    ring.give_up(index)
+            ring.read_in(block, index, parity)
+        with ir.InsertionPoint(block):
+            return next(iter(self._rings)).following(index, parity)
+
+    def _read_own(self, ring: Ring, parity: ir.Value) -> ir.Value:
+        """Let the loop around read its own trip's boxes; give its next trip's parity."""
+        block = self._loops[-2].block
+        with ir.InsertionPoint.at_block_begin(block):
+            slot = number(0)
+        ring.give_up_behind(block, slot)
+        ring.read_in(block, slot, parity)
+        with ir.InsertionPoint(block):
+            return (Lanes(parity) ^ 1).value

@@ -99,9 +99,16 @@ def _divisors(kernel: ir.OpView) -> list[int]:
     ]
 
 
-def _issuer(lowering: Lowering) -> ir.Value:
-    """Build whether this thread copies boxes: the first, or the first that does nothing else."""
-    first = lowering.kernel.threads if lowering.role is Role.PRODUCER else 0
+def _first_issuer(lowering: Lowering, warp: int) -> int:
+    """Return the thread that copies boxes: the first, or the first of a warp for only that."""
+    if lowering.role is not Role.PRODUCER:
+        return 0
+    return lowering.kernel.threads + warp * lowering.machine.warp_size
+
+
+def _issuer(lowering: Lowering, warp: int = 0) -> ir.Value:
+    """Build whether this thread copies boxes."""
+    first = _first_issuer(lowering, warp)
 
     def compare() -> ir.Value:
         return arith.cmpi(arith.CmpIPredicate.eq, lowering.place.thread, i32(first))
@@ -120,9 +127,15 @@ def _warp(lowering: Lowering) -> ir.Value:
     return lowering.once("warp", read)
 
 
-def _first_warp(lowering: Lowering) -> ir.Value:
+def _issuing_warp(lowering: Lowering, number: int) -> ir.Value:
+    """Build whether this thread's warp has the thread that copies boxes."""
+    first = _first_issuer(lowering, number) // lowering.machine.warp_size
     warp = _warp(lowering)
-    return lowering.once("first warp", lambda: arith.cmpi(arith.CmpIPredicate.eq, warp, i32(0)))
+
+    def compare() -> ir.Value:
+        return arith.cmpi(arith.CmpIPredicate.eq, warp, i32(first))
+
+    return lowering.once(f"warp {first}", compare)
 
 
 def _producer(lowering: Lowering, op: tgpu.ProducerOp) -> None:
@@ -157,23 +170,24 @@ def _each(lowering: Lowering, buffer: ir.Value) -> list[ir.Value]:
 
 
 @contextmanager
-def _in_issuing_warp(lowering: Lowering) -> Generator[None]:
+def _in_issuing_warp(lowering: Lowering, warp: int) -> Generator[None]:
     """Build what only the warp of the thread that copies boxes executes, under a branch.
 
     LLVM makes one branch of those in a row. The copies themselves are under a predicate.
     """
-    if lowering.role is Role.PRODUCER:
+    alone = lowering.kernel.more_threads == lowering.machine.warp_size
+    if lowering.role is Role.PRODUCER and alone:
         yield
         return
-    branch = scf.IfOp(_first_warp(lowering))
+    branch = scf.IfOp(_issuing_warp(lowering, warp))
     with ir.InsertionPoint(branch.then_block):
         yield
         scf.YieldOp([])
 
 
 def _expect(lowering: Lowering, op: tgpu.MbarrierExpectOp) -> None:
-    with _in_issuing_warp(lowering):
-        acts = arith.andi(lowering.value(op.predicate), _issuer(lowering))
+    with _in_issuing_warp(lowering, op.issuer):
+        acts = arith.andi(lowering.value(op.predicate), _issuer(lowering, op.issuer))
         ptx.MbarrierExpectOp.build(lowering.value(op.barrier), acts, bytes=op.bytes)
 
 
@@ -185,7 +199,8 @@ def _arrive(lowering: Lowering, op: tgpu.MbarrierArriveOp) -> None:
 
 
 def _wait(lowering: Lowering, op: tgpu.MbarrierWaitOp) -> None:
-    with _in_issuing_warp(lowering) if op.by == "issuer" else nullcontext():
+    some = op.by == "issuer"
+    with _in_issuing_warp(lowering, op.issuer) if some else nullcontext():
         ptx.MbarrierWaitOp.build(lowering.value(op.barrier), lowering.value(op.parity))
 
 
@@ -198,8 +213,8 @@ def _box_copy(lowering: Lowering, op: tgpu.BoxCopyOp) -> None:
     map_ = lowering.value(block.arguments[number])
     *outer, column = (lowering.value(one) for one in op.box.indices)
     width = operand.swizzle_bytes // operand.element_bytes
-    with _in_issuing_warp(lowering):
-        acts = arith.andi(lowering.value(op.predicate), _issuer(lowering))
+    with _in_issuing_warp(lowering, op.issuer):
+        acts = arith.andi(lowering.value(op.predicate), _issuer(lowering, op.issuer))
         for first in range(0, operand.shape[1], width):
             to = emit.gep(lowering.value(op.buffer), operand.offset(0, first), integer(8))
             at = column if first == 0 else arith.addi(column, i32(first))

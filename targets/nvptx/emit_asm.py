@@ -276,12 +276,22 @@ def _wgmma(op: ptx.WgmmaOp) -> ir.Value:
 
 def _wgmma_wait(op: ptx.WgmmaWaitOp) -> ir.Value:
     assembly = _Assembly(_to_registers(op.value))
-    made = assembly.build(f"wgmma.wait_group.sync.aligned {op.pending};")
+    wait = f"wgmma.wait_group.sync.aligned {op.pending};"
+    if op.never is not None:
+        # ptxas moves the wait up over arithmetic, but not into another basic block.
+        never = assembly.operand(op.never, "b")
+        wait = f"{{\n\t@!{never} bra.uni over;\n\tnanosleep.u32 0;\n\tover:\n\t}}\n\t{wait}"
+    made = assembly.build(wait)
     return _from_registers(made, op.value.type)
 
 
 def _anchor(op: ptx.AnchorOp) -> ir.Value:
     return _from_registers(_Assembly(_to_registers(op.value)).build(""), op.value.type)
+
+
+def _set_registers(op: ptx.SetRegistersOp) -> None:
+    way = "dec" if op.fewer else "inc"
+    _Assembly().build(f"setmaxnreg.{way}.sync.aligned.u32 {op.count};")
 
 
 def _mbarrier_init(op: ptx.MbarrierInitOp) -> None:
@@ -384,6 +394,7 @@ _WRITERS: dict[str, Callable[[Any], ir.Value | None]] = {
     "ptx.anchor": _anchor,
     "ptx.launch_dependents": _plain("griddepcontrol.launch_dependents;"),
     "ptx.grid_wait": _plain("griddepcontrol.wait;"),
+    "ptx.set_registers": _set_registers,
     "ptx.mbarrier_init": _mbarrier_init,
     "ptx.mbarrier_fence": _plain("fence.mbarrier_init.release.cluster;"),
     "ptx.mbarrier_inval": _mbarrier_inval,

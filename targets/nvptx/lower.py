@@ -103,7 +103,9 @@ class NvptxMachine:
             "nvvm.kernel": ir.UnitAttr.get(),
             "nvvm.reqntid": ir.DenseI32ArrayAttr.get([kernel.threads + kernel.more_threads]),
         }
-        if kernel.sums > _MANY_SUMS:
+        # Where roles share registers out, ptxas must know how many there are to begin with.
+        shares = kernel.more_threads > self.warp_size
+        if kernel.sums > _MANY_SUMS or shares:
             found["nvvm.minctasm"] = ir.IntegerAttr.get(integer(32), 1)
         if self.max_registers is not None:
             found["nvvm.maxnreg"] = ir.IntegerAttr.get(integer(32), self.max_registers)

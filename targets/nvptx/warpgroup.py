@@ -22,7 +22,7 @@ from tiledsl.dialects import ptx, tgpu
 from tiledsl.dialects.diagnostics import CompilerBug
 from tiledsl.dialects.layout import LinearLayout
 from tiledsl.dialects.layout_f2 import log2_exact
-from tiledsl.dialects.types import element_of, held_by, storage_bits
+from tiledsl.dialects.types import element_of, held_by, is_pointer, storage_bits
 from tiledsl.targets.gpu import emit
 from tiledsl.targets.gpu.emit import i32, integer
 from tiledsl.targets.gpu.lowering import Handler, Lowering
@@ -184,8 +184,23 @@ def _types(entry: Wgmma, op: tgpu.WarpgroupMmaOp) -> str:
 
 def _warpgroup_wait(lowering: Lowering, op: tgpu.WarpgroupWaitOp) -> None:
     value = lowering.value(op.tile)
-    made = ptx.WgmmaWaitOp.build(value, results=[value.type], pending=op.pending).result_
+    never = _never(lowering) if op.held else None
+    made = ptx.WgmmaWaitOp.build(value, never, results=[value.type], pending=op.pending).result_
     lowering.define(op.result, made)
+
+
+def _never(lowering: Lowering) -> ir.Value | None:
+    """Build what is false, as nobody can tell who only sees the kernel: a tensor at address 0."""
+    block = lowering.function.operation.regions[0].blocks[0]
+    pointers = [one for one in block.arguments if is_pointer(one.type)]
+    if not pointers:
+        return None
+
+    def compare() -> ir.Value:
+        address = llvm.ptrtoint(integer(64), lowering.value(pointers[0]))
+        return arith.cmpi(arith.CmpIPredicate.eq, address, emit.constant(integer(64), 0))
+
+    return lowering.once("never", compare)
 
 
 def _anchor(lowering: Lowering, op: tgpu.AnchorOp) -> None:
@@ -193,8 +208,14 @@ def _anchor(lowering: Lowering, op: tgpu.AnchorOp) -> None:
     lowering.define(op.result, ptx.AnchorOp.build(value, results=[value.type]).result_)
 
 
+def _set_registers(lowering: Lowering, op: tgpu.SetRegistersOp) -> None:
+    del lowering
+    ptx.SetRegistersOp.build(count=op.count, fewer=op.fewer or None)
+
+
 HANDLERS: dict[str, Handler] = {
     "tgpu.warpgroup_mma": _warpgroup_mma,
     "tgpu.warpgroup_wait": _warpgroup_wait,
     "tgpu.anchor": _anchor,
+    "tgpu.set_registers": _set_registers,
 }

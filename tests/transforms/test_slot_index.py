@@ -131,7 +131,12 @@ def test_a_value_that_was_a_counter_a_trip_ago_is_one_behind_it(first: str, know
     wrap = "%x3 = arith.remui %x1, %c3 : i32\n"
     a, b, _ = slots(USE + wrap, "%x3, %x", second=first)
     assert (a.plus(-1) == b) is a.differs(b) is known
-    assert known or b == UNKNOWN
+
+
+def test_what_is_not_counted_is_itself_for_a_trip():
+    a, b, loop = slots("%a = arith.addi %x, %c0 : i32  %b = arith.addi %x, %c1 : i32\n", "%n, %y")
+    assert a.differs(b)
+    assert a.next_trip(loop) == a.on_exit(loop) == UNKNOWN
 
 
 def test_constants_outside_are_trips_of_the_loop_that_begins():
