@@ -17,6 +17,8 @@ from examples.ex05_attention import attention_forward
 
 SHAPES = [(4, 32, 4096, 128), (2, 16, 16384, 128), (4, 32, 4096, 64), (16, 16, 1024, 128)]
 """Batch, heads, length, head size."""
+_L2_BYTES = 32 << 20
+"""Keys and values that fit into the L2 cache beside the rest."""
 _ROWS = 64
 """Queries of each of the first heads that are compared with float64."""
 
@@ -54,12 +56,15 @@ Tensors = Sequence[torch.Tensor]
 """q, k, v and the result: (batch * heads, length, d)."""
 
 
-def _ours(some: Tensors, causal: bool) -> None:
+def _ours(some: Tensors, causal: bool, many: bool = False, apart: bool = False) -> None:
     q, k, v, out = some
     heads, length, d = q.shape
-    attention_forward[math.ceil(length / 128), heads](
-        q, k, v, out, heads, heads, length, length * d, length * d, 1 / math.sqrt(d),
-        CAUSAL=causal, BLOCK_Q=128, BLOCK_K=128 if d <= 128 else 64, D=d,
+    blocks = math.ceil(length / 128) * heads
+    processors = torch.cuda.get_device_properties(q.device).multi_processor_count
+    together = max(1, _L2_BYTES // (4 * length * d)) if causal and many else 1
+    attention_forward[min(blocks, processors) if many else blocks,](
+        q, k, v, out, heads, heads, length, length * d, length * d, 1 / math.sqrt(d), together,
+        CAUSAL=causal, BLOCK_Q=128, BLOCK_K=128 if d <= 128 else 64, D=d, MANY=many, APART=apart,
         num_warps=8, num_stages=2, fast_math=True,
     )  # fmt: skip
 
@@ -129,6 +134,12 @@ def _case(shape: tuple[int, int, int, int], causal: bool) -> Case:
         return those_that_run(
             [
                 lambda: writing("tiledsl", lambda number: _ours(some[number], causal)),
+                lambda: writing(
+                    "tiledsl, warps apart", lambda number: _ours(some[number], causal, False, True)
+                ),
+                lambda: writing(
+                    "tiledsl, many, apart", lambda number: _ours(some[number], causal, True, True)
+                ),
                 lambda: library("cuDNN", SDPBackend.CUDNN_ATTENTION),
                 lambda: library("flash", SDPBackend.FLASH_ATTENTION),
                 by_triton,

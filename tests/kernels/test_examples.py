@@ -190,10 +190,10 @@ KERNELS: dict[str, tuple[Any, dict[str, str], dict[str, Any]]] = {
         ex05.attention_forward,
         {
             **dict.fromkeys(("q", "k", "v", "out"), "*bf16:16"),
-            **dict.fromkeys(("heads", "kv_heads", "length"), "i32"),
+            **dict.fromkeys(("heads", "kv_heads", "length", "together"), "i32"),
             "stride_q": "i32:16", "stride_kv": "i32:16", "scale": "fp32",
         },
-        {"CAUSAL": True, "BLOCK_Q": 64, "BLOCK_K": 64, "D": 64},
+        {"CAUSAL": True, "BLOCK_Q": 64, "BLOCK_K": 64, "D": 64, "MANY": False, "APART": False},
     ),
     "fast matmul": (
         ex06.matmul,

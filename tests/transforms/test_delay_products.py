@@ -12,11 +12,18 @@ from examples.ex05_attention import attention_forward
 
 TYPES = {
     **dict.fromkeys(("q", "k", "v", "out"), "*bf16:16"),
-    **dict.fromkeys(("heads", "kv_heads", "length"), "i32"),
+    **dict.fromkeys(("heads", "kv_heads", "length", "together"), "i32"),
     **dict.fromkeys(("stride_q", "stride_kv"), "i32:16"),
     "scale": "fp32",
 }
-CONSTANTS = {"CAUSAL": True, "BLOCK_Q": 128, "BLOCK_K": 128, "D": 64}
+CONSTANTS = {
+    "CAUSAL": True,
+    "MANY": False,
+    "APART": False,
+    "BLOCK_Q": 128,
+    "BLOCK_K": 128,
+    "D": 64,
+}
 _OPS = (
     "warpgroup_mma", "warpgroup_wait", "anchor", "mbarrier_wait", "mbarrier_arrive", "box_copy",
     "barrier",
@@ -28,7 +35,8 @@ def loop_of(made: Any) -> str:
     lines = str(made.asm["tgpu"]).splitlines()
     first = next(i for i, line in enumerate(lines) if "scf.for" in line)
     end = " " * (len(lines[first]) - len(lines[first].lstrip())) + "}"
-    return "\n".join(lines[first : lines.index(end, first)])
+    last = next(i for i, line in enumerate(lines) if i > first and line.startswith(end))
+    return "\n".join(lines[first:last])
 
 
 def order(text: str) -> list[str]:
