@@ -4,7 +4,9 @@ A buffer lives from its first access to its last. A loop that it is accessed in 
 carries it around, so it lives through the whole loop; one allocated in the loop's body is a new one
 each time. While an asynchronous copy may still be writing, its buffer lives: until an `async_wait`
 with nothing pending, or to the end. Buffers that boxes are copied from one after the other, with no
-loop between, live as long as the last of them, if there is room: the copies go on meanwhile.
+loop between, live as long as the last of them, if there is room: the copies go on meanwhile. They
+share no bytes at all where as many programs fit side by side without: then nobody waits to fill
+them. Nor are transaction barriers given up outside of loops whose bytes nobody else wants.
 
 Sharing bytes costs a barrier between the last access of one buffer and the first of the next;
 `insert_barriers`, which runs later, sees the overlap and puts it in. That is worth it for kilobytes
@@ -26,6 +28,7 @@ from dataclasses import dataclass, field, replace
 from mlir import ir
 
 from tiledsl.dialects import tgpu
+from tiledsl.dialects.contracts import operations
 from tiledsl.dialects.diagnostics import KernelError, Span
 from tiledsl.transforms.kernels import kernels
 from tiledsl.transforms.shared_plan import Lifetime, Placement, place
@@ -50,24 +53,61 @@ def place_shared(module: ir.Module, *, limit: int) -> None:
     i64 = ir.IntegerType.get_signless(64, module.context)
     for kernel in kernels(module):
         moments = _Moments.of(kernel)
-        lifetimes = [moments.lifetime(alloc) for alloc in moments.allocs]
-        flowing = [moments.lifetime(alloc, flowing=True) for alloc in moments.allocs]
-        apart = [
-            moments.through_loop(alloc, lifetime)
-            for alloc, lifetime in zip(moments.allocs, flowing, strict=True)
-        ]
-        placement = place(apart, _SMALL_BYTES)
-        if placement.bytes > limit // _ROOM:
-            placement = place(flowing, _SMALL_BYTES)
-        if placement.bytes > limit:
-            placement = place(lifetimes, _SMALL_BYTES)
-        if placement.bytes > limit:
-            placement = place(lifetimes)
-        if placement.bytes > limit:
-            raise _too_large(moments.allocs, lifetimes, placement, limit)
+        placement = _placed(moments, limit)
         for alloc, offset in zip(moments.allocs, placement.offsets, strict=True):
             alloc.operation.attributes["offset"] = ir.IntegerAttr.get(i64, offset)
         kernel.operation.attributes["tgpu.shared_bytes"] = ir.IntegerAttr.get(i64, placement.bytes)
+        _keep_to_the_end(kernel, moments)
+
+
+def _placed(moments: _Moments, limit: int) -> Placement:
+    """Place a kernel's buffers, sharing no more than there is need to."""
+    lifetimes = [moments.lifetime(alloc) for alloc in moments.allocs]
+    flowing = [moments.lifetime(alloc, flowing=True) for alloc in moments.allocs]
+    apart = [
+        moments.through_loop(alloc, lifetime)
+        for alloc, lifetime in zip(moments.allocs, flowing, strict=True)
+    ]
+    for some, lone in (
+        (apart, _SMALL_BYTES), (flowing, _SMALL_BYTES), (lifetimes, _SMALL_BYTES), (lifetimes, 0),
+    ):  # fmt: skip
+        placement = place(some, lone)
+        if placement.bytes <= (limit // _ROOM if some is apart else limit):
+            alone = [
+                replace(lifetime, start=0, end=moments.last) if _goes_out(alloc) else lifetime
+                for alloc, lifetime in zip(moments.allocs, some, strict=True)
+            ]
+            other = place(alone, lone)
+            return other if _fit(other, limit) == _fit(placement, limit) else placement
+    raise _too_large(moments.allocs, lifetimes, place(lifetimes), limit)
+
+
+def _fit(placement: Placement, limit: int) -> int:
+    """Return how many programs fit side by side."""
+    return limit // max(placement.bytes, 1)
+
+
+def _goes_out(alloc: tgpu.AllocOp) -> bool:
+    """Whether boxes are copied from a buffer to a tensor."""
+    return any(isinstance(user, tgpu.BoxStoreOp) for user in buffer_uses(alloc.buffer).users)
+
+
+def _keep_to_the_end(kernel: ir.OpView, moments: _Moments) -> None:
+    """Give up no barriers whose bytes nobody wants: threads would have to meet for that."""
+    spans = {alloc.operation: _span(alloc) for alloc in moments.allocs}
+    for op in list(operations(kernel.operation)):
+        if not isinstance(op, tgpu.MbarrierEndOp) or moments.loops[op.operation]:
+            continue
+        alloc = op.barriers.owner.operation
+        start, end = spans[alloc]
+        others = (span for other, span in spans.items() if other != alloc)
+        if not any(start < last and first < end for first, last in others):
+            op.operation.erase()
+
+
+def _span(alloc: tgpu.AllocOp) -> tuple[int, int]:
+    start = alloc.offset
+    return start, start + buffer_bytes(alloc.buffer.type)
 
 
 def _too_large(

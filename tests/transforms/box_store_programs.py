@@ -70,12 +70,12 @@ def loop(body: str, lower: str = "%zero", step: str = "%m") -> str:
     return f"scf.for %k = {lower} to %n step {step} : i32 {{ {body} }}\n"
 
 
-def module_of(text: str) -> ir.Module:
+def module_of(text: str, layouts: str = "") -> ir.Module:
     """Make a module of a kernel of that text; `%i` may be any index, `%t` is of a tile of 128."""
     arguments = "%c: !tile.ptr<f16>, %d: !tile.ptr<f16>, %m: i32, %n: i32, %i: i32, %v: f16"
     tiles = "%size = arith.constant 128 : i32\n %t = arith.muli %i, %size : i32\n"
     return parse(
-        f"module {{ {LAYOUTS} func.func @kernel({arguments}) {{ {VALUES} {tiles} {text} return }} }}"
+        f"module {{ {LAYOUTS} {layouts} func.func @kernel({arguments}) {{ {VALUES} {tiles} {text} return }} }}"
     )
 
 

@@ -81,6 +81,31 @@ def test_pieces_take_the_place_of_what_is_used_no_more() -> None:
     assert total == 11 * 16384
 
 
+def test_pieces_share_no_bytes_if_as_many_programs_fit_without() -> None:
+    small = pipeline(0).replace("11x128", "8x128")
+    order, offsets, total = stored(small + STORE)
+    assert order == ["a", "b", "c", "d"]
+    assert offsets == [n * 16384 for n in (8, 9, 10, 11)]
+    assert total == 12 * 16384
+
+
+BARRIERS = "!tgpu.shared<tensor<2x1xi64, @w>>"
+WORDS = (
+    '"tgpu.layout"() {sym_name = "w", map = "offset=[] shape=[1]"} : () -> ()\n',
+    f'%bars = "tgpu.alloc"() : () -> {BARRIERS}\n"tgpu.mbarrier_init"(%bars) : ({BARRIERS}) -> ()\n',
+    f'"tgpu.mbarrier_end"(%bars) : ({BARRIERS}) -> ()\n',
+)
+
+
+def test_barriers_whose_bytes_nobody_wants_are_not_given_up_but_in_loops() -> None:
+    for text, count in ((WORDS[1] + WORDS[2], 0), (loop(WORDS[1] + WORDS[2]), 1)):
+        module = module_of(text, WORDS[0])
+        with module.context, ir.Location.unknown():
+            place_shared(module, limit=LIMIT)
+        ends = [op for op in operations(module.operation) if isinstance(op, tgpu.MbarrierEndOp)]
+        assert len(ends) == count
+
+
 def test_pieces_go_round_a_ring_beside_what_lives_on() -> None:
     order, offsets, total = stored(pipeline(0) + STORE + pipeline(1))
     assert order == ["a", "b", "a", "b"]
