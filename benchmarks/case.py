@@ -14,11 +14,13 @@ class Contender:
         name: As the table has it.
         run: Launches once, on the set of inputs of that number.
         error: Relative error of what it computed, None if nobody looked.
+        sustained: Whether it takes part in sustained measurements.
     """
 
     name: str
     run: Callable[[int], object]
     error: float | None = None
+    sustained: bool = True
 
 
 @dataclass(frozen=True)

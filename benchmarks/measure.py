@@ -108,7 +108,8 @@ def measure(case: Case) -> list[Row]:
             time.sleep(REST)
             bursts[name].append(blocks[name].time(BLOCK))
     long: dict[str, list[float]] = {name: [] for name in names}
-    for order in (names, names[::-1]) if case.sustained else ():
+    held = [one.name for one in contenders if one.sustained and case.sustained]
+    for order in (held, held[::-1]):
         for name in order:
             blocks[name].time(WARM)
             long[name].append(blocks[name].time(LONG))
@@ -116,7 +117,7 @@ def measure(case: Case) -> list[Row]:
         Row(
             *(case.family, case.what, case.size, one.name, case.unit),
             burst=case.work / median(bursts[one.name]),
-            sustained=case.work / median(long[one.name]) if case.sustained else None,
+            sustained=case.work / median(long[one.name]) if long[one.name] else None,
             error=one.error,
             rounds=[case.work / ms for ms in bursts[one.name] + long[one.name]],
         )
@@ -129,6 +130,10 @@ def relative_error(found: torch.Tensor, reference: torch.Tensor) -> float:
     """Return the relative Frobenius error; NaN where anything is."""
     difference = found.double() - reference.double()
     return float(difference.norm() / reference.double().norm())
+
+
+OTHERS = ("triton", "flash")
+"""Contenders that are measured in bursts alone: what is sustained is for the library's ratio."""
 
 
 def checked(
@@ -144,7 +149,7 @@ def checked(
     found = error()
     if not found < most:
         raise ValueError(f"{name}: expected an error below {most}, found {found}")
-    return Contender(name, run, found)
+    return Contender(name, run, found, name not in OTHERS)
 
 
 def those_that_run(makers: Sequence[Callable[[], Contender]]) -> list[Contender]:
