@@ -124,6 +124,8 @@ class Operation:
     """Queues that have still to complete each row."""
     acted: Mask = field(init=False)
     """Rows that have taken effect."""
+    over: bool = False
+    """Whether waits have covered every row."""
     _fetched: bool = False
     _values: Any = None
 
@@ -223,8 +225,7 @@ class Waits:
 
         for queue in dict.fromkeys(_QUEUES[event]):
             self._queues[queue].issue(waves, complete)
-        if len(self._operations) > _MOST:
-            for queue in ("vm", "vs", "ds"):
+            if len(self._queues[queue]) > _MOST:
                 self.wait(queue, _MOST)
 
     def reach(self, address: NDArray[np.uint64], where: Units | None, width: int) -> Reach | None:
@@ -310,6 +311,7 @@ class Waits:
         if done.any():
             self._ready.append((operation, done))
             operation.waiting &= ~done
+            operation.over = not operation.waiting.any()
 
     def _act(self) -> None:
         """Let what has become complete take effect, and learn which registers are outstanding.
@@ -317,12 +319,14 @@ class Waits:
         Loads read before stores write: waves that go in step wait at the same time, and one's load
         must not see another's store because of that. (Its own it has seen to: `order`.)
         """
+        if not self._ready:
+            return
         for operation, _ in self._ready:
             operation.take()
         for operation, rows in self._ready:
             operation.act(rows, self._machine.waves)
         self._ready = []
-        self._operations = [one for one in self._operations if one.waiting.any()]
+        self._operations = [one for one in self._operations if not one.over]
         outstanding = 0
         for operation in self._operations:
             outstanding |= operation.registers

@@ -36,10 +36,15 @@ class Pending:
     def __init__(self, units: int) -> None:
         self.issued = np.zeros(units, np.int64)
         """Operations each unit has issued so far."""
+        self._completed = np.zeros(units, np.int64)
+        """Of these, the oldest that have been completed."""
         self._operations: list[_Operation] = []
 
     def __bool__(self) -> bool:
         return bool(self._operations)
+
+    def __len__(self) -> int:
+        return len(self._operations)
 
     def issue(self, units: Units, complete: Complete, *, advance: bool = True) -> None:
         """File an operation of some units, each at most once.
@@ -60,15 +65,29 @@ class Pending:
         self.issued[units] += 1
 
     def wait(self, units: NDArray[np.bool_], keep: int | NDArray[Any] = 0) -> None:
-        """Complete all but the youngest `keep` operations of the units in a mask."""
+        """Complete all but the youngest `keep` operations of the units in a mask.
+
+        Nothing is looked at that is younger than what the units wait for: queues may be long, and
+        waits many.
+        """
+        limit = self.issued - keep
+        behind = units & (self._completed < limit)
+        if not behind.any():
+            return
+        self._completed[behind] = limit[behind]
         left: list[_Operation] = []
-        for operation in self._operations:
+        for place, operation in enumerate(self._operations):
+            if not behind.any():
+                left += self._operations[place:]
+                break
             owner = operation.units
-            limit = self.issued[owner] - (keep if isinstance(keep, int) else keep[owner])
-            ready = operation.waiting & units[owner] & (operation.serial < limit)
+            asked = behind[owner]
+            early = operation.serial < limit[owner]
+            ready = operation.waiting & asked & early
             if ready.any():
                 operation.complete(ready)
                 operation.waiting &= ~ready
+            behind[owner[asked & ~early]] = False
             if operation.waiting.any():
                 left.append(operation)
         self._operations = left

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import Any
 
 import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tiledsl.targets.gpu.emulator.pending import Pending
 
@@ -96,3 +99,45 @@ def test_an_empty_group_counts() -> None:
     pending.commit(unit)
     pending.wait(_mask(0, of=1), keep=1)
     assert log.done == [("a", [0])]
+
+
+UNITS = 3
+_some = st.lists(st.integers(0, UNITS - 1), min_size=1, unique=True).map(sorted)
+_steps = st.one_of(
+    st.tuples(st.just("issue"), _some, st.booleans()),
+    st.tuples(st.just("commit"), _some, st.none()),
+    st.tuples(st.just("wait"), _some, st.integers(0, 3)),
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(_steps, max_size=30))
+def test_what_completes_is_what_each_units_own_queue_says(steps: list[Any]) -> None:
+    pending, done = Pending(UNITS), list[tuple[int, int]]()
+    queues = defaultdict[int, list[tuple[int, int]]](list)
+    """For each unit the group and the number of each operation that it waits for."""
+    groups, expected = [0] * UNITS, list[tuple[int, int]]()
+    for number, (what, some, how) in enumerate(steps):
+        units = _units(*some)
+        if what == "issue":
+
+            def complete(rows: Any, number: int = number, units: Any = units) -> None:
+                done.extend((number, unit) for unit in units[rows].tolist())
+
+            pending.issue(units, complete, advance=how)
+            for unit in some:
+                queues[unit].append((groups[unit], number))
+                groups[unit] += how
+        elif what == "commit":
+            pending.commit(units)
+            for unit in some:
+                groups[unit] += 1
+        else:
+            pending.wait(_mask(*some, of=UNITS), how)
+            for unit in some:
+                over = [one for one in queues[unit] if one[0] < groups[unit] - how]
+                queues[unit] = queues[unit][len(over) :]
+                expected += [(of, unit) for _, of in over]
+        assert sorted(done) == sorted(expected)
+    for unit in range(UNITS):
+        assert pending.outstanding(_mask(unit, of=UNITS)) == bool(queues[unit])
