@@ -127,7 +127,7 @@ def test_what_completes_is_what_each_units_own_queue_says(steps: list[Any]) -> N
             pending.issue(units, complete, advance=how)
             for unit in some:
                 queues[unit].append((groups[unit], number))
-                groups[unit] += how
+                groups[unit] += int(how)
         elif what == "commit":
             pending.commit(units)
             for unit in some:
