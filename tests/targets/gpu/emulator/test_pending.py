@@ -112,7 +112,9 @@ _steps = st.one_of(
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(_steps, max_size=30))
-def test_what_completes_is_what_each_units_own_queue_says(steps: list[Any]) -> None:
+def test_what_completes_is_what_each_units_own_queue_says(
+    steps: list[tuple[str, list[int], Any]],
+) -> None:
     pending, done = Pending(UNITS), list[tuple[int, int]]()
     queues = defaultdict[int, list[tuple[int, int]]](list)
     """For each unit the group and the number of each operation that it waits for."""
