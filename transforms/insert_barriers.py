@@ -43,6 +43,7 @@ becomes
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import reduce
 
@@ -106,6 +107,10 @@ class _Walk(ProgramWalk[State]):
     barriers: dict[ir.Operation, str] = field(default_factory=dict[ir.Operation, str])
     only_check: bool = False
     """Whether only the presence of all barriers is asked, not where the best place is."""
+
+    def ops_of(self, block: ir.Block) -> Iterable[tuple[str, ir.OpView]]:
+        """Give the ops that matter; a walk goes over them many times."""
+        return self.accesses.acting(block)
 
     def op(self, op: ir.OpView, state: State) -> State:
         """Decide on a barrier before an op and let the op happen."""

@@ -6,6 +6,7 @@ kernel's arguments, an op reads or writes, and who does.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -24,6 +25,8 @@ from tiledsl.transforms.shared_uses import buffer_bytes, buffer_uses, reads_shar
 from tiledsl.transforms.slot_index import Slot, constant_of, slot_of
 from tiledsl.transforms.stores_in_flight import BoxStore, Wait
 
+_MEETINGS = (tgpu.BarrierOp, tgpu.WarpgroupBarrierOp)
+
 
 @dataclass
 class Accesses:
@@ -37,6 +40,9 @@ class Accesses:
     _bases: dict[ir.Value, frozenset[int] | None] = field(
         default_factory=dict[ir.Value, frozenset[int] | None]
     )
+    _acting: dict[ir.Block, Sequence[tuple[str, ir.OpView]]] = field(
+        default_factory=dict[ir.Block, Sequence[tuple[str, ir.OpView]]]
+    )
 
     def of(self, op: ir.OpView) -> Action | None:
         """Give what an op does to memory, None for nothing."""
@@ -44,6 +50,17 @@ class Accesses:
         if operation not in self._actions:
             self._actions[operation] = self._read(op)
         return self._actions[operation]
+
+    def acting(self, block: ir.Block) -> Sequence[tuple[str, ir.OpView]]:
+        """Give the ops of a block that do something to memory, meet, or hold others; by name."""
+        if block not in self._acting:
+            named = [(op.operation.name, op) for op in block.operations]
+            self._acting[block] = [
+                (name, op)
+                for name, op in named
+                if name.startswith("scf.") or isinstance(op, _MEETINGS) or self.of(op) is not None
+            ]
+        return self._acting[block]
 
     def _read(self, op: ir.OpView) -> Action | None:
         match op:

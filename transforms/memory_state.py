@@ -96,7 +96,10 @@ class State:
     def after_barrier(self, memory: str) -> State:
         """Give what is left to be ordered after a barrier."""
         if memory == "warpgroup":
-            met = (replace(one, met=one.by_warpgroup) for one in self.shared)
+            met = (
+                one if one.met == one.by_warpgroup else replace(one, met=one.by_warpgroup)
+                for one in self.shared
+            )
             return replace(self, shared=frozenset(met))
         touched = frozenset[Global]() if memory == "all" else self.touched
         return replace(self, shared=frozenset(), touched=touched)
@@ -151,7 +154,8 @@ class State:
         """Restate the slots of what is read and written."""
 
         def restate(one: Shared) -> Shared:
-            return replace(one, slot=restated(one.slot))
+            slot = restated(one.slot)
+            return one if slot is one.slot else replace(one, slot=slot)
 
         def all_of(some: frozenset[Shared]) -> frozenset[Shared]:
             return frozenset(map(restate, some))

@@ -8,6 +8,7 @@ here; what an op does to a state is theirs.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from typing import Generic, Protocol, Self, TypeVar
 
 from mlir import ir
@@ -48,8 +49,8 @@ class ProgramWalk(ABC, Generic[S]):
 
     def block(self, block: ir.Block, state: S) -> S:
         """Walk a block and give the state at its end."""
-        for op in block.operations:
-            match op.operation.name:
+        for name, op in self.ops_of(block):
+            match name:
                 case "scf.for":
                     state = self.loop(op.operation, state)
                 case "scf.while":
@@ -59,6 +60,10 @@ class ProgramWalk(ABC, Generic[S]):
                 case _:
                     state = self.op(op, state)
         return state
+
+    def ops_of(self, block: ir.Block) -> Iterable[tuple[str, ir.OpView]]:
+        """Give a block's ops, with their names; those that change no state may be left out."""
+        return ((op.operation.name, op) for op in block.operations)
 
     def loop(self, op: ir.Operation, state: S) -> S:
         """Walk an `scf.for`."""
