@@ -133,4 +133,4 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
-    # Next, ex06_fast_matmul.py: what a product needs to be as fast as the vendor's.
+    # Next, ex06_fast_matmul.py: a product that keeps the matrix units busy.

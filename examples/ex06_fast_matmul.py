@@ -1,4 +1,4 @@
-"""6. A matrix product as fast as the vendor's: tensor descriptors and a persistent loop.
+"""6. A fast matrix product: tensor descriptors and a persistent loop.
 
 Three changes to ex04's product, none of which names an instruction:
 

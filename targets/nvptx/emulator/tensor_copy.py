@@ -140,7 +140,7 @@ class Box:
 
 
 def _to_tf32(bits: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """Round f32 to tf32: to nearest, ties away from zero."""
+    """Round f32 to tf32: to nearest, ties away from zero, which no device has confirmed yet."""
     nan = bits & 0x7FFFFFFF > 0x7F800000
     return np.where(nan, np.uint32(0x7FFFFFFF), bits + np.uint32(0x1000) & np.uint32(0xFFFFE000))
 
