@@ -4,8 +4,8 @@ tf32 is f32 with 10 bits of mantissa in place of 23. Matrix instructions that ta
 from registers are given rounded ones as they are multiplied. Those that read shared memory cut off
 the bits that tf32 lacks, so that what is written there must have been rounded before: to nearest,
 ties away from zero, as `cvt.rna.tf32.f32` does. A copy of boxes rounds on its way where nobody else
-reads what it brings: TMA's type TFLOAT32, as CUTLASS uses it ("TMA converts f32 input to tf32"). How
-that rounds is documented nowhere and was not seen on a device yet: to nearest is what is assumed.
+reads what it brings: TMA's type TFLOAT32, as CUTLASS uses it ("TMA converts f32 input to tf32").
+How that rounds is documented nowhere and was not seen on a device yet: to nearest is assumed.
 """
 
 from __future__ import annotations
