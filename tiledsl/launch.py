@@ -12,6 +12,7 @@ parameter. A grid with a zero launches nothing and is no error.
 from __future__ import annotations
 
 import operator
+import os
 import sys
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -158,6 +159,11 @@ def torch_stream() -> Callable[[int], int]:
     return lambda index: int(torch.cuda.current_stream(index).cuda_stream)
 
 
+OVERLAP = "TILEDSL_OVERLAP_LAUNCHES"
+"""The variable that, set to 1, lets launches begin before the one ahead has ended, where kernels
+wait for that by themselves."""
+
+
 class Loaded:
     """A compiled kernel, loaded on one device and ready to launch."""
 
@@ -178,7 +184,8 @@ class Loaded:
         self.limits: Sequence[int] = grid_limits(owner, chip)
         self._threads = artifact.threads
         words = compiled.request.options.ptxas_options if vendor == "cuda" else ""
-        options = LaunchOptions(programmatic=artifact.overlaps, compiler=words)
+        overlaps = artifact.overlaps and os.environ.get(OVERLAP) == "1"
+        options = LaunchOptions(programmatic=overlaps, compiler=words)
         self._kernel: Kernel = _driver(vendor).load(
             _binary(artifact, place), artifact.entry, artifact.shared_bytes, index, options
         )

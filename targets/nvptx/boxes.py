@@ -42,6 +42,8 @@ _ADDED = ("f16", "bf16", "f32", "i32")
 """Element types that TMA adds."""
 _WORD = 8
 """Bytes of an mbarrier."""
+_WHOLE = 16
+"""Bytes that the contiguous dimension of a tensor that is stored to is a multiple of."""
 _START = 16
 """Bytes that a box's beginning along the contiguous dimension is a multiple of."""
 
@@ -51,7 +53,8 @@ def keeps_box(chip: Chip, access: Access) -> bool:
 
     The launcher must be able to describe the tensor. A box must begin at a multiple of 16 bytes
     along the contiguous dimension: elsewhere an H200 takes the instruction for an illegal one. What
-    the kernel writes TMA does not read: such writes would have to be made visible to it.
+    the kernel writes TMA does not read: such writes would have to be made visible to it. Rows that
+    are stored to end at a multiple of 16 bytes, too: behind another end an H200 was seen to write.
     """
     if not (chip.tma and chip.wgmma):
         return False
@@ -69,7 +72,18 @@ def keeps_box(chip: Chip, access: Access) -> bool:
         base = number_of(access.box.base)
         if base is None or base[1] in written_arguments(kernel) or access.padding != "zero":
             return False
+    elif _known_divisor(access.box.sizes[-1], kernel) * size % _WHOLE:
+        return False
     return AxisFacts(kernel).of(access.box.indices[-1]).divisor * size % _START == 0
+
+
+def _known_divisor(value: ir.Value, kernel: ir.OpView) -> int:
+    """Return what a number is known to be a multiple of."""
+    number = number_of(value)
+    if number is None:
+        return 1
+    kind, which = number
+    return _divisors(kernel)[which] if kind == "argument" else which
 
 
 def _is_box(shape: Sequence[int], element_bytes: int, loads: bool) -> bool:

@@ -37,7 +37,7 @@ def padded(rows: int, columns: int, dtype: Any) -> NDArray[Any]:
 @pytest.mark.parametrize("dtype", ["float16", "float32", "int32", "int8", "float64", "bfloat16"])
 def test_elements_of_any_type_are_written_inside_only(dtype: str, mode: Any) -> None:
     type_ = ml_dtypes.bfloat16 if dtype == "bfloat16" else np.dtype(dtype)
-    rows, columns = 40, 150
+    rows, columns = 40, 144
     x, y = padded(rows, columns, type_), padded(rows, columns, type_)
     x[:, :columns] = np.arange(rows * columns).reshape(rows, columns) % 100
     with tile.device(f"emulate:{HOPPER}", mode=mode):
@@ -54,7 +54,7 @@ def test_elements_of_any_type_are_written_inside_only(dtype: str, mode: Any) -> 
     ],
 )  # fmt: skip
 def test_boxes_of_any_shape_go_out_whatever_the_warps(box: tuple[int, int], warps: int) -> None:
-    rows, columns = box[0] + 3, box[1] + 5
+    rows, columns = box[0] + 3, box[1] + 16
     x, y = padded(rows, columns, np.float16), padded(rows, columns, np.float16)
     x[:, :columns] = np.arange(rows * columns).reshape(rows, columns) % 2000
     with tile.device(f"emulate:{HOPPER}", mode="lazy"):
@@ -62,6 +62,16 @@ def test_boxes_of_any_shape_go_out_whatever_the_warps(box: tuple[int, int], warp
         move[2, 2](x, y, rows, columns, *strides, BM=box[0], BN=box[1], num_warps=warps)
     np.testing.assert_array_equal(y[:, :columns], x[:, :columns])
     assert (y[:, columns:] == 7).all()
+
+
+@pytest.mark.parametrize(("columns", "stored"), [("i32:16", True), ("i32", False)])
+def test_rows_that_may_end_within_16_bytes_are_not_stored_by_tma(
+    columns: str, stored: bool
+) -> None:
+    types = {"x": "*fp16:16", "y": "*fp16:16", "M": "i32", "N": columns}
+    sizes = dict.fromkeys(("sx", "sy"), "i32:16")
+    made = tile.compile(move, types | sizes, {"BM": 16, "BN": 64}, target=HOPPER)
+    assert (STORE in str(made.asm["ptx"])) is stored
 
 
 @tile.jit
@@ -99,7 +109,7 @@ def multiply(size: tuple[int, int, int], **options: Any) -> tuple[NDArray[Any], 
 def test_tiles_of_a_persistent_program_leave_while_the_next_is_made(warps: int, mode: Any) -> None:
     with tile.device(f"emulate:{HOPPER}", mode=mode):
         blocks = {"BM": 128, "BN": 256, "BK": 32}
-        found, want = multiply((200, 300, 64), **blocks, num_warps=warps, num_stages=3)
+        found, want = multiply((200, 304, 64), **blocks, num_warps=warps, num_stages=3)
     np.testing.assert_array_equal(found, want)
 
 
@@ -262,7 +272,7 @@ def _survivors(run: Callable[[], None]) -> list[str]:
 def test_nothing_that_orders_stores_is_idle_but_waits_for_boxes_stored_twice() -> None:
     blocks = {"BM": 128, "BN": 128, "BK": 16}
     found = _survivors(
-        lambda: multiply((200, 130, 16), **blocks, num_warps=8, num_stages=1) and None
+        lambda: multiply((200, 144, 16), **blocks, num_warps=8, num_stages=1) and None
     )
     assert all(re.fullmatch(r"@%p\d+ cp\.async\.bulk\.wait_group 1;", one) for one in found)
     assert len(found) == 2
