@@ -19,7 +19,7 @@ import numpy as np
 from tiledsl.arrays import numpy_dtype
 from tiledsl.device import EMULATE, device
 from tiledsl.dialects.diagnostics import KernelError
-from tiledsl.jit import JITFunction
+from tiledsl.jit import JITFunction, describe
 from tiledsl.specialize import NAMES
 
 if TYPE_CHECKING:
@@ -62,6 +62,11 @@ def emulate(
 
     if findings not in ("error", "warn", "report"):
         raise KernelError(f'findings: expected "error", "warn" or "report", found {findings!r}')
+    if not isinstance(kernel, JITFunction):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise KernelError(f"expected a kernel, which `tile.jit` makes, found {describe(kernel)}")
+    if isinstance(uninitialized, str):
+        uninitialized = (uninitialized,)
+    target = target.removeprefix(f"{EMULATE}:")
     unknown = set(uninitialized) - {parameter.name for parameter in kernel.parameters}
     if unknown:
         names = ", ".join(sorted(unknown))

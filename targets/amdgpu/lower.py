@@ -62,6 +62,18 @@ class AmdMachine:
         self.chip = chip
         self.threads = num_warps * chip.wave_size
 
+    def uniform(self, value: ir.Value) -> ir.Value:
+        """Read it from the first lane.
+
+        A branch on what came through LDS or from an atomic would else count as one that lanes take
+        apart: LLVM then runs some lanes through a barrier, and what it orders, before the others.
+        """
+        if emit.width_of(value.type) >= 32:
+            return emit.intrinsic("llvm.amdgcn.readfirstlane", [value], value.type)
+        type_ = emit.integer(32)
+        word = emit.intrinsic("llvm.amdgcn.readfirstlane", [arith.extui(type_, value)], type_)
+        return arith.trunci(value.type, word)
+
     def keeps_nan(self, element: ir.Type) -> bool:
         """Whether there is `v_maximum`."""
         return emit.width_of(element) in self.chip.maximum_bits

@@ -163,6 +163,7 @@ def _where(predicate: ir.Value | None, act: Callable[[], object]) -> None:
     if predicate is None:
         act()
         return
+    _hold_branch()
     branch = scf.IfOp(predicate)
     with ir.InsertionPoint(branch.then_block):
         act()
@@ -178,6 +179,7 @@ def _value_where(
     if not used:
         _where(predicate, act)
         return emit.zero(type_)
+    _hold_branch()
     branch = scf.IfOp(predicate, [type_], has_else=True)
     with ir.InsertionPoint(branch.then_block):
         scf.YieldOp([act()])
@@ -207,3 +209,14 @@ def _is_zero(value: ir.Value) -> bool:
         and number.value == 0
         and math.copysign(1, number.value) == 1
     )
+
+
+def _hold_branch() -> None:
+    """Keep the branch that follows where it is.
+
+    Two branches on one predicate, the same lanes' each time, are one to LLVM: it leads the lanes of
+    the first around the second, into the middle of a loop if that is where it stands. Lanes then no
+    longer meet between them, where a barrier may be. Nobody may copy what is convergent, and this,
+    which lets every kind of instruction pass, becomes none.
+    """
+    emit.intrinsic("llvm.amdgcn.sched.barrier", [emit.constant(emit.integer(32), 0x7FF)])

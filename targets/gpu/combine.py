@@ -53,7 +53,8 @@ class Combine:
             with self._lowering.on_vectors(count):
                 return self._build([*a, *b])
         columns = zip(*(emit.elements(value) for value in (*a, *b)), strict=True)
-        made = [self._build(list(column)) for column in columns]
+        with self._lowering.apart():
+            made = [self._build(list(column)) for column in columns]
         return [emit.from_elements(list(scalars)) for scalars in zip(*made, strict=True)]
 
     def _build(self, arguments: Sequence[ir.Value]) -> Values:

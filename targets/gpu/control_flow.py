@@ -1,6 +1,7 @@
 """Loops and branches: the same `scf` ops, carrying what tiles and pointers have become.
 
-Conditions and bounds are scalars, the same in every thread, so no thread leaves the others.
+Conditions and bounds are scalars, the same in every thread, so no thread leaves the others; but for
+combine functions, which each thread runs on values of its own.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def _for(lowering: Lowering, op: Any) -> None:
     operation = op.operation
     old = operation.regions[0].blocks[0]
     counter, *carried = old.arguments
-    bounds = [lowering.value(v) for v in list(operation.operands)[:3]]
+    bounds = [lowering.decision(v) for v in list(operation.operands)[:3]]
     inits = _parts(lowering, list(operation.operands)[3:], carried)
     made = scf.ForOp(*bounds, inits)
     if "unsignedCmp" in operation.attributes:
@@ -65,7 +66,7 @@ def _if(lowering: Lowering, op: Any) -> None:
     operation = op.operation
     results = list(operation.results)
     has_else = len(operation.regions) > 1 and len(operation.regions[1].blocks) > 0
-    condition = lowering.value(operation.operands[0])
+    condition = lowering.decision(operation.operands[0])
     made = scf.IfOp(condition, _types(lowering, results), has_else=has_else)
     sides = [made.then_block, made.else_block] if has_else else [made.then_block]
     parts = isinstance(operation.operands[0].owner, tgpu.ProducerOp)
@@ -96,7 +97,7 @@ def _while(lowering: Lowering, op: Any) -> None:
     handed = _body(lowering, before, blocks[0], passed, skip=1)
     condition = list(before.operations)[-1].operation.operands[0]
     with ir.InsertionPoint(blocks[0]):
-        scf.ConditionOp(lowering.value(condition), handed)
+        scf.ConditionOp(lowering.decision(condition), handed)
     _bind(lowering, passed, list(blocks[1].arguments))
     again = _body(lowering, after, blocks[1], started)
     with ir.InsertionPoint(blocks[1]):

@@ -81,6 +81,7 @@ class Lowering:
         self._width: int | None = None
         self.function = op
         self.role = Role.ALL
+        self._apart = False
 
     # Values.
 
@@ -143,6 +144,18 @@ class Lowering:
         self._width = registers
         yield
         self._width = None
+
+    @contextmanager
+    def apart(self) -> Generator[None]:
+        """Lower control flow in which each thread goes its own way."""
+        before, self._apart = self._apart, True
+        yield
+        self._apart = before
+
+    def decision(self, old: ir.Value) -> ir.Value:
+        """Return what a loop or branch depends on, known to be the same in all threads if it is."""
+        value = self.value(old)
+        return value if self._apart else self.machine.uniform(value)
 
     # Values that control flow carries.
 

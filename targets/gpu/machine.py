@@ -114,6 +114,10 @@ class Machine(Protocol):
         """The widest global access of one thread."""
         ...
 
+    def uniform(self, value: ir.Value) -> ir.Value:
+        """Return an integer that is the same in all threads as what LLVM, too, takes for that."""
+        ...
+
     def keeps_nan(self, element: ir.Type) -> bool:
         """Whether a maximum that is NaN if an operand is takes one instruction."""
         ...

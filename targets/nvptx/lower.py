@@ -70,6 +70,10 @@ class NvptxMachine:
         """The widest global access: 16 bytes, which is what layouts are chosen for."""
         return min(16, self.chip.max_access_bytes)
 
+    def uniform(self, value: ir.Value) -> ir.Value:
+        """Leave it: threads that LLVM thinks diverge here are met again by the hardware."""
+        return value
+
     def keeps_nan(self, element: ir.Type) -> bool:
         """Whether there is `max.NaN`: for all but f64."""
         return emit.width_of(element) <= 32

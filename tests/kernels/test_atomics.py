@@ -142,3 +142,18 @@ def test_memory_orders_and_scopes_are_accepted(place: str) -> None:
         for scope in ("cta", "gpu", "sys"):
             kernel[2,](x, SEM=sem, SCOPE=scope)
     assert x[0] == 24
+
+
+def test_a_loop_until_an_atomic_says_so_behind_another_atomic(warps: int) -> None:
+    @tile.jit
+    def kernel(count, out, TIMES: tile.constexpr):
+        tile.atomic_add(count, 1)
+        trips = 0
+        while tile.atomic_add(count, 1) < TIMES:
+            trips += 1
+        tile.store(out + tile.arange(0, 64), trips)
+
+    count, out = np.zeros(1, np.int32), poisoned(64, tile.int32)
+    kernel[1,](count, out, TIMES=5, num_warps=warps)
+    assert count[0] == 6
+    check(out, np.full(64, 4, np.int32), "trips")

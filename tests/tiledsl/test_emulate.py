@@ -100,8 +100,35 @@ def test_an_array_may_count_as_never_written(kernels: Any) -> None:
     tile.emulate(kernels.scale, 1, (x, out, 256), uninitialized=["out"], BLOCK=256)
 
 
+def test_a_tensor_descriptors_array_may_count_as_never_written() -> None:
+    @tile.jit
+    def copy(a: Any, out: Any):
+        out.store([0, 0], a.load([0, 0]))
+
+    a, out = (tile.TensorDescriptor(np.zeros((16, 32), np.float32), [16, 32]) for _ in range(2))
+    with pytest.raises(KernelError, match=r"nothing wrote"):
+        tile.emulate(copy, 1, (a, out), target="emulate:sm_90a", uninitialized="a")
+    tile.emulate(copy, 1, (a, out), target="sm_90a", uninitialized="out")
+
+
+@pytest.mark.parametrize("target", ["sm_90a", "gfx942"])
+def test_hundreds_of_programs_may_wait_for_one_another(target: str) -> None:
+    @tile.jit
+    def meet(count: Any, out: Any, PROGRAMS: tile.constexpr):
+        tile.atomic_add(count, 1)
+        while tile.atomic_add(count, 0) < PROGRAMS:
+            pass
+        tile.store(out + tile.program_id(0), 1)
+
+    count, out = np.zeros(1, np.int32), np.zeros(300, np.int32)
+    tile.emulate(meet, 300, (count, out, 300), target=target, num_warps=1)
+    assert out.all()
+
+
 def test_what_cannot_run_is_refused(kernels: Any) -> None:
     x = np.zeros(4, np.float32)
+    with pytest.raises(KernelError, match=r"^expected a kernel, which `tile\.jit` makes, found"):
+        tile.emulate(len, 1, (x,))  # pyright: ignore[reportArgumentType]
     with pytest.raises(KernelError, match="nothing ran on the emulated gfx942"):
         tile.emulate(kernels.scale, (0,), (x, x, 4), BLOCK=256)
     with pytest.raises(KernelError, match="uninitialized: kernel `scale` has no parameter `y`"):

@@ -153,7 +153,8 @@ class EmulatorDriver(Immediate):
         with self._lock:
             self.memory.name(chosen.names)
             for named in chosen.names:
-                if named.name in chosen.uninitialized:
+                # Parts of tuples and descriptors are named after their parameter.
+                if named.name.partition(".")[0] in chosen.uninitialized:
                     self.memory.mark_unwritten(named.low, named.high - named.low)
             counters = grids.run(program, launch, findings)
         if chosen.report is not None and counters is not None:

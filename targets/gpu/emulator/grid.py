@@ -1,10 +1,12 @@
 """Run a whole launch: cut the grid into cohorts, run them in processes, gather what they found.
 
 A cohort is as many blocks as have `_THREADS` threads together, fewer where their shared memory
-would be large. The first one runs here and is timed; if the rest would take longer than starting
-processes costs, children forked from here run it. Memory is shared with them, so what they store
-is simply there; what they counted and found comes back through a pipe. A program with atomics on
-global memory stays in one process, as does one that prints: both would depend on who is first.
+would be large; many more where the program has atomics on global memory, by which blocks may wait
+for each other as a GPU's resident blocks may. The first one runs here and is timed; if the rest
+would take longer than starting processes costs, children forked from here run it. Memory is shared
+with them, so what they store is simply there; what they counted and found comes back through a
+pipe. A program with atomics on global memory stays in one process, as does one that prints: both
+would depend on who is first.
 
 Which child runs which cohort does not depend on time, and results are merged in the order of the
 grid, so a launch gives the same findings, counters and (unless its blocks race with each other) the
@@ -34,6 +36,8 @@ from tiledsl.targets.gpu.emulator.settings import processes
 
 _THREADS = 4096
 """Threads of a cohort: enough for NumPy's cost a call to be small beside its cost an element."""
+_RESIDENT_THREADS = 1 << 16
+"""Those of a cohort whose blocks may wait for one another."""
 _SHARED_BYTES = 32 << 20
 """The most shared memory that the blocks of a cohort have together."""
 _WORTH_FORKING = 0.4
@@ -80,7 +84,8 @@ def _cut(program: Program, launch: Launch) -> list[NDArray[np.int64]]:
         along = np.stack((every % x, every // x % y, every // (x * y)), axis=1)
         cluster = along // program.cluster
         every = np.lexsort((every, *cluster.T))
-    blocks = max(_THREADS // launch.threads, 1)
+    threads = _RESIDENT_THREADS if program.atomic else _THREADS
+    blocks = max(threads // launch.threads, 1)
     shared_bytes = launch.shared_bytes + program.static_shared_bytes
     if shared_bytes:
         blocks = max(min(blocks, _SHARED_BYTES // shared_bytes), 1)

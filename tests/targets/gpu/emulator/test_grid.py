@@ -163,17 +163,27 @@ def test_what_fails_in_a_child_is_raised_here(how: str) -> None:
     assert ended == 0  # of our children none is left; a code generator may be running
 
 
-def test_cohorts_hold_whole_blocks_bounded_by_threads_and_shared_memory() -> None:
+def test_cohorts_hold_whole_blocks_bounded_by_threads_and_shared_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     memory, sizes = GlobalMemory(), list[int]()
     program = FakeProgram(lambda cohort: sizes.append(cohort.blocks), atomic=True)
+    grids.run(program, Launch((40, 1, 1), 128, b"", 0, memory), Findings())
+    assert sizes == [40]  # blocks that may wait for one another are all there
+    sizes.clear()
+    grids.run(program, Launch((70, 1, 1), 1024, b"", 0, memory), Findings())
+    assert sizes == [64, 6]
+    sizes.clear()
+    grids.run(program, Launch((300, 1, 1), 32, b"", 1 << 20, memory), Findings())
+    assert sizes == [32] * 9 + [12]
+    sizes.clear()
+    program = FakeProgram(lambda cohort: sizes.append(cohort.blocks))
+    monkeypatch.setenv("TILEDSL_EMULATE_PROCESSES", "1")
     grids.run(program, Launch((40, 1, 1), 128, b"", 0, memory), Findings())
     assert sizes == [32, 8]
     sizes.clear()
     grids.run(program, Launch((3, 1, 1), 8192, b"", 0, memory), Findings())
     assert sizes == [1, 1, 1]
-    sizes.clear()
-    grids.run(program, Launch((300, 1, 1), 32, b"", 1 << 20, memory), Findings())
-    assert sizes == [32] * 9 + [12]
 
 
 def test_clusters_stay_together() -> None:
@@ -183,10 +193,10 @@ def test_clusters_stay_together() -> None:
         seen.append([tuple(int(one) for one in row) for row in cohort.programs])
 
     program = FakeProgram(body, atomic=True, cluster=(2, 2, 1))
-    grids.run(program, Launch((4, 4, 1), 1024, b"", 0, memory), Findings())
+    grids.run(program, Launch((4, 4, 1), 1024, b"", 4 << 20, memory), Findings())
     assert sorted(block for cohort in seen for block in cohort) == sorted(
         (x, y, 0) for x in range(4) for y in range(4)
     )
-    assert [len(cohort) for cohort in seen] == [4] * 4
+    assert [len(cohort) for cohort in seen] == [8] * 2
     for cohort in seen:
-        assert len({(x // 2, y // 2) for x, y, _ in cohort}) == 1
+        assert len({(x // 2, y // 2) for x, y, _ in cohort}) == 2
