@@ -1,11 +1,15 @@
 """Where the kernels of this suite run, and how many warps they have.
 
 The suite is one: every test names the fixture `place` or `warps` and runs once for each parameter:
-on the host, on emulated chips, and, marked `gpu`, on a CUDA device. Which cases run on which
-emulated chip, by default and with --nightly, `selection` says. An emulated launch runs twice,
+on the host, on emulated chips, and, marked `gpu`, on a CUDA device. An emulated launch runs twice,
 eagerly and lazily, see `both_modes`. The arrays are NumPy's everywhere; a launch copies them to the
 device and back. NumPy is the oracle, see `oracle`. With --compare-emulator what runs on the CUDA
 device runs on an emulated one too, see `device_comparison`.
+
+By default a chip of each family is emulated, with 4 warps. Each has every test for every operation
+and type; cases that differ in a form only (a shape, a number of stages) take turns on the chips.
+--nightly runs all cases there, with 1, 2 and 8 warps too, and a part of them on the ten other chips.
+`selection` has these rules in full.
 
 Kernels' parameters have no types, because what they are (a pointer, a tile, a constant) is decided
 by each launch; pyproject.toml tells pyright so for this folder.
@@ -13,7 +17,6 @@ by each launch; pyproject.toml tells pyright so for this folder.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Generator
 from typing import Any
 
@@ -34,12 +37,7 @@ _EXAMPLES = 4
 """Hypothesis examples a test on an emulated chip; the host, which is quicker, has them all."""
 
 
-_EMULATE = os.environ.get("TILEDSL_TEST_EMULATE") == "1"
-
-
 def _emulated_places() -> list[Any]:
-    if not _EMULATE:
-        return []
     return [
         *(f"emulate:{chip}" for chip in FAMILIES),
         *(pytest.param(f"emulate:{chip}", marks=NIGHTLY) for chip in OTHERS),
@@ -47,8 +45,6 @@ def _emulated_places() -> list[Any]:
 
 
 def _emulated_warps() -> list[Any]:
-    if not _EMULATE:
-        return []
     nightly = [(c, n) for c in FAMILIES for n in OTHER_WARPS] + [(c, WARPS) for c in OTHERS]
     return [
         *(pytest.param((f"emulate:{c}", WARPS), id=f"emulate:{c}-{WARPS}") for c in FAMILIES),
