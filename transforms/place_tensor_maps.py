@@ -50,7 +50,8 @@ def number_of(value: ir.Value) -> Number | None:
 def strides_of(module: ir.Module) -> dict[str, int]:
     """Return the arguments of kernels that are strides of tensors read or written in boxes.
 
-    Each is mapped to what it has to be a multiple of for copies of boxes: 16 bytes in elements.
+    Or, where they are written, the size of the last dimension. Each is mapped to what it has to be
+    a multiple of for copies of boxes: 16 bytes in elements.
     """
     found: dict[str, int] = {}
     for kernel in kernels(module):
@@ -66,7 +67,10 @@ def _strides_of(kernel: ir.OpView) -> Iterator[tuple[str, int]]:
             continue
         held = op.output if isinstance(op, tile.DescriptorLoadOp) else op.tile
         needed = max(1, _ALIGNED // (storage_bits(held.type) // 8))
-        for kind, position in filter(None, map(number_of, op.box.strides[:-1])):
+        numbers = op.box.strides[:-1]
+        if isinstance(op, tile.DescriptorStoreOp):
+            numbers += op.box.sizes[-1:]
+        for kind, position in filter(None, map(number_of, numbers)):
             if kind == "argument":
                 yield ir.StringAttr(given[position]["tile.name"]).value, needed
 

@@ -42,10 +42,9 @@ _ADDED = ("f16", "bf16", "f32", "i32")
 """Element types that TMA adds."""
 _WORD = 8
 """Bytes of an mbarrier."""
-_WHOLE = 16
-"""Bytes that the contiguous dimension of a tensor that is stored to is a multiple of."""
-_START = 16
-"""Bytes that a box's beginning along the contiguous dimension is a multiple of."""
+_CHUNK = 16
+"""Bytes along the contiguous dimension that a box begins at a multiple of, and that are written
+together: past a row's end, too, up to the next multiple (seen on an H200)."""
 
 
 def keeps_box(chip: Chip, access: Access) -> bool:
@@ -53,8 +52,8 @@ def keeps_box(chip: Chip, access: Access) -> bool:
 
     The launcher must be able to describe the tensor. A box must begin at a multiple of 16 bytes
     along the contiguous dimension: elsewhere an H200 takes the instruction for an illegal one. What
-    the kernel writes TMA does not read: such writes would have to be made visible to it. Rows that
-    are stored to end at a multiple of 16 bytes, too: behind another end an H200 was seen to write.
+    the kernel writes TMA does not read: such writes would have to be made visible to it. And what
+    it writes must end at a multiple of 16 bytes along that dimension: it writes whole chunks.
     """
     if not (chip.tma and chip.wgmma):
         return False
@@ -68,22 +67,14 @@ def keeps_box(chip: Chip, access: Access) -> bool:
         return False
     if not can_map(access.box, _divisors(kernel), size):
         return False
+    facts = AxisFacts(kernel)
     if loads:
         base = number_of(access.box.base)
         if base is None or base[1] in written_arguments(kernel) or access.padding != "zero":
             return False
-    elif _known_divisor(access.box.sizes[-1], kernel) * size % _WHOLE:
+    elif facts.of(access.box.sizes[-1]).divisor * size % _CHUNK:
         return False
-    return AxisFacts(kernel).of(access.box.indices[-1]).divisor * size % _START == 0
-
-
-def _known_divisor(value: ir.Value, kernel: ir.OpView) -> int:
-    """Return what a number is known to be a multiple of."""
-    number = number_of(value)
-    if number is None:
-        return 1
-    kind, which = number
-    return _divisors(kernel)[which] if kind == "argument" else which
+    return facts.of(access.box.indices[-1]).divisor * size % _CHUNK == 0
 
 
 def _is_box(shape: Sequence[int], element_bytes: int, loads: bool) -> bool:

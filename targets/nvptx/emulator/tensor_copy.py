@@ -115,20 +115,25 @@ class Box:
         combine: Combine | None,
         pieces: Pieces,
     ) -> None:
-        """Write the box, or combine it with what is there."""
+        """Write the box, or combine it with what is there: whole pieces of a row.
+
+        A row of the tensor that ends within a piece is written past its end, as an H200 does.
+        """
         size = self.tensor.element_bytes
+        end = -(-(self.first + self.count) * size // PIECE) * PIECE // size
+        count = min(end, self.tensor.box[0]) - self.first
         rows = np.ascontiguousarray(pieces).view(UNSIGNED[size])
         rows = rows.reshape(len(self.rows), self.tensor.box[0])
         address = self.rows[self.inside]
         if not len(address) or not self.count:
             return
-        values = rows[self.inside, self.first : self.first + self.count]
+        values = rows[self.inside, self.first : self.first + count]
         access = machine.access(here, np.full(len(address), lane))
         if combine is not None:
-            old = machine.memory.load(access, address, size, self.count, align=size)
+            old = machine.memory.load(access, address, size, count, align=size)
             values = combine(np.ascontiguousarray(old.reshape(values.shape)), np.array(values))
-        values = values[:, 0] if self.count == 1 else values
-        machine.memory.store(access, address, values, size, self.count, align=size)
+        values = values[:, 0] if count == 1 else values
+        machine.memory.store(access, address, values, size, count, align=size)
 
     def note(self, machine: Machine, here: Instruction, lane: int) -> None:
         """Count the transactions."""

@@ -28,13 +28,15 @@ def _map_of(array: Array, element: str, box: tuple[int, ...], swizzle: int, addr
 
 def _with_map(
     body: str, tensor: Array, element: str, box: tuple[int, ...], *others: Array,
-    swizzle: int = 0, mode: Mode = Mode.EAGER, **more: Any,
+    swizzle: int = 0, mode: Mode = Mode.EAGER, described: Array | None = None, **more: Any,
 ) -> Outcome:  # fmt: skip
-    """Run a body whose `%a0` is a tensor map of `%a1`."""
+    """Run a body whose `%a0` is a tensor map of `%a1`, or of the part of it that is `described`."""
     map_bytes = np.zeros(128, np.uint8)
 
     def describe(addresses: list[int]) -> None:
-        data = _map_of(tensor, element, box, swizzle, addresses[1])
+        data = _map_of(
+            tensor if described is None else described, element, box, swizzle, addresses[1]
+        )
         map_bytes[:] = np.frombuffer(data, np.uint8)
 
     return run(
@@ -196,6 +198,20 @@ def test_a_box_is_stored_where_the_tensor_is(corner: tuple[int, int], mode: Mode
     for i, j in np.ndindex(16, 32):
         if 0 <= y + i < 24 and 0 <= x + j < 56:
             expected[y + i, x + j] = box[i, j]
+    np.testing.assert_array_equal(outcome.arrays[1], expected)
+
+
+def test_a_box_is_stored_in_whole_pieces_of_16_bytes() -> None:
+    """As an H200 does: past the end of a row that ends within a piece."""
+    box = np.arange(1, 16 * 32 + 1, dtype=np.float16).reshape(16, 32)
+    whole = np.zeros((24, 64), np.float16)
+    tensor = whole[:, :45]
+    outcome = _with_map(
+        _store_2d(32, 8, 1024), whole, "f16", (32, 16), box.view(np.uint8).ravel(), shared=1024,
+        described=tensor,
+    )  # fmt: skip
+    expected = whole.copy()
+    expected[8:24, 32:48] = box[:, :16]
     np.testing.assert_array_equal(outcome.arrays[1], expected)
 
 
