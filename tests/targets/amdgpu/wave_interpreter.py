@@ -355,11 +355,23 @@ def _to_fp8(t: Waves, op: Any, a: Array, b: Array, old: Array) -> Array:
     return made.view(np.int32)[:, 0]
 
 
+def _first_lane(t: Waves, op: Any, found: re.Match[str], x: Array) -> Array:
+    held = x[t.active]
+    assert (held == held[:1]).all(), "threads that should go one way hold different values"
+    return x
+
+
+def _pass(t: Waves, op: Any, found: re.Match[str], mask: Array) -> None:
+    assert np.all(mask == 0x7FF), "some instructions may not pass"
+
+
 _INTRINSICS: list[tuple[str, Callable[..., Any]]] = [
     (r"llvm\.fpto([su])i\.sat", _saturated),
     (r"llvm\.amdgcn\.dispatch\.ptr", _packet),
     (r"llvm\.amdgcn\.permlane16\.swap", _swap_rows(16)),
     (r"llvm\.amdgcn\.permlane32\.swap", _swap_rows(32)),
+    (r"llvm\.amdgcn\.readfirstlane", _first_lane),
+    (r"llvm\.amdgcn\.sched\.barrier", _pass),
     (r"llvm\.amdgcn\.rsq", _rsq),
     (r"llvm\.amdgcn\.exp2", _exp2),
     (r"llvm\.amdgcn\.log", _log2),
