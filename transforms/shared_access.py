@@ -37,12 +37,18 @@ class SharedMemory:
         bank_bytes: Bytes of a bank's word.
         reads: For each width in bytes a lane, ascending, the masks that generate a phase.
         writes: The same for writes.
+        write_banks: Number of banks that writes see, if not `banks`.
     """
 
     banks: int
     bank_bytes: int
     reads: Phases
     writes: Phases
+    write_banks: int | None = None
+
+    def banks_for(self, write: bool) -> int:
+        """Give the number of banks that reads or writes are spread over."""
+        return self.write_banks or self.banks if write else self.banks
 
     def phase(self, lane_bytes: int, write: bool) -> tuple[int, ...]:
         """Give the generators of the lanes served together when each moves `lane_bytes`."""
@@ -73,10 +79,11 @@ CDNA4 = SharedMemory(
     64,
     4,
     ((8, (1, 2, 4, 8, 16)), (16, (1, 2, 12, 20))),
-    ((8, (1, 2, 4, 8)), (16, (1, 2, 4))),
+    _CONSECUTIVE,
+    write_banks=32,
 )
 """LDS of gfx950: 64 banks for reads; `ds_read_b128` serves lanes {0-3, 12-15, 20-27} together.
-Writes are half as wide (measured by HipKittens, arXiv 2511.08083)."""
+Writes are half as wide and see 32 banks (measured by HipKittens, arXiv 2511.08083)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -225,7 +232,8 @@ def conflict_degree(
         if mask < 1 << len(lanes)
     ]
     words += [1 << i for i in range(log2_exact(max(1, lane_bytes // memory.bank_bytes)))]
-    return 1 << (f2.rank(words) - f2.rank(word & (memory.banks - 1) for word in words))
+    banks = memory.banks_for(write)
+    return 1 << (f2.rank(words) - f2.rank(word & (banks - 1) for word in words))
 
 
 def bank_conflicts(
@@ -254,17 +262,16 @@ def bank_conflicts(
         lanes = [first ^ lane for lane in phase]
         for warp in range(layout.warps):
             for vector in range(len(access.registers)):
-                worst = max(
-                    worst, _busiest(offsets[warp, lanes, vector], element_bits, width, memory)
-                )
+                starts = offsets[warp, lanes, vector] * element_bits // 8
+                worst = max(worst, _busiest(starts, width, memory, memory.banks_for(write)))
     return worst
 
 
-def _busiest(offsets: IntArray, element_bits: int, width: int, memory: SharedMemory) -> int:
-    """Count the different words that the busiest bank has to give for these vectors."""
+def _busiest(starts: IntArray, width: int, memory: SharedMemory, count: int) -> int:
+    """Give how many different words of vectors of `width` bytes lie on the busiest of the banks."""
     banks: dict[int, set[int]] = {}
-    for start in (offsets * element_bits // 8).tolist():
+    for start in starts.tolist():
         for byte in range(start, start + width):
             word = byte // memory.bank_bytes
-            banks.setdefault(word % memory.banks, set()).add(word)
+            banks.setdefault(word % count, set()).add(word)
     return max(len(words) for words in banks.values())

@@ -79,12 +79,17 @@ def constructed_layouts(
         memory: The chip's banks.
     """
     bits = sum(log2_exact(size) for size in shape)
-    row_bits = min(bits, log2_exact(memory.row_bytes * 8 // element_bits))
+    full_bits = log2_exact(memory.row_bytes * 8 // element_bits)
+    row_bits = min(bits, full_bits)
+    write_bits = full_bits - log2_exact(memory.banks // memory.banks_for(write=True))
     needs = [(access, _needs(access, element_bits)) for access in accesses]
     for vector in _vectors(needs, element_bits):
         busy = [_phase(access, some, vector, element_bits, memory) for access, some in needs]
         high = _avoiding(busy, bits, bits - row_bits)
-        yield _layout_from(shape, vector, high, row_bits)
+        # Where writes see fewer banks, their rows are shorter: more bits have to avoid them.
+        writes = [some for some, (access, _) in zip(busy, needs, strict=True) if access.write]
+        more = _avoiding(writes, bits, max(0, row_bits - write_bits), high)
+        yield _layout_from(shape, vector, [*more, *high], row_bits)
 
 
 def _needs(access: Access, element_bits: int) -> list[_Need]:
@@ -156,10 +161,15 @@ def _phase(
     return (*lanes, *vector[: max(own, word)])
 
 
-def _avoiding(busy: Sequence[tuple[int, ...]], bits: int, count: int) -> list[int]:
-    """Find `count` independent tensor indices whose span meets as few subspaces as can be."""
-    spans = [f2.Span(generators) for generators in busy]
-    own = f2.Span()
+def _avoiding(
+    busy: Sequence[tuple[int, ...]], bits: int, count: int, given: Sequence[int] = ()
+) -> list[int]:
+    """Find `count` independent tensor indices whose span meets as few subspaces as can be.
+
+    With `given` ones, independent too, it is the span of both.
+    """
+    spans = [f2.Span([*generators, *given]) for generators in busy]
+    own = f2.Span(given)
     found: list[int] = []
     units = [1 << i for i in reversed(range(bits))]
     while len(found) < count:

@@ -133,6 +133,19 @@ def test_amd_serves_the_lanes_that_were_measured():
     assert lanes_of((4, 11), (16, 19), (28, 31)) in phases(CDNA4, 16, False, 64)
     assert lanes_of((0, 31)) in phases(CDNA4, 8, False, 64)
     assert lanes_of((16, 31)) in phases(CDNA4, 8, True, 64)
+    assert lanes_of((32, 63)) in phases(CDNA4, 4, True, 64)
+
+
+def test_writes_of_gfx950_see_half_the_banks() -> None:
+    """Lanes 128 bytes apart read from different banks and write to one."""
+    layout = LinearLayout.from_flat(
+        {"register": [], "lane": [1, 2, 4, 8, 32, 16], "warp": []}, (64,)
+    )
+    shared = LinearLayout.identity((64,))
+    found = [shared_access(layout, shared, 32, CDNA4, write=w).degree for w in (False, True)]
+    assert found == [1, 2]
+    for write, degree in enumerate(found):
+        assert bank_conflicts(layout, shared, 32, 1, CDNA4, bool(write)) == degree
 
 
 def test_lanes_that_read_the_same_word_do_not_conflict():

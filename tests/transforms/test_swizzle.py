@@ -5,7 +5,7 @@ import pytest
 
 from tiledsl.dialects import layout_mma as mma
 from tiledsl.dialects.layout import LinearLayout
-from tiledsl.dialects.layout_blocked import default
+from tiledsl.dialects.layout_blocked import blocked, default
 from tiledsl.transforms.matrix_access import MatrixAccess
 from tiledsl.transforms.shared_access import CDNA3, CDNA4, NVIDIA, SharedAccess, bank_conflicts
 from tiledsl.transforms.swizzle import choose_for, choose_shared_layout
@@ -126,3 +126,13 @@ def test_constructed_layouts_are_bijections_whatever_the_access():
         found = list(constructed_layouts(shape, bits, accesses, NVIDIA))
         assert found
         assert all(layout.is_invertible for layout in found)
+
+
+@pytest.mark.parametrize("elements", [8, 16])
+def test_gfx950_writes_turned_and_reads_wide_without_conflicts(elements: int):
+    """An operand contiguous along n: rows of global memory are written to 32 banks, read from 64."""
+    bits = 128 // elements
+    writer = blocked((64, 128), (2, elements), (64 * elements // 128, 128 // elements), (8, 1))
+    reader = mma.mfma(32, elements * 2, elements).tile("b", (64, 128), (4, 2))
+    choice = choose_shared_layout((64, 128), bits, writer, [reader], memory=CDNA4)
+    assert choice.conflict_free

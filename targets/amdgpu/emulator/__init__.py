@@ -8,7 +8,7 @@ order of imports: `text` reads, `decode` makes basic blocks of what the families
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from tiledsl.targets.amdgpu.emulator.memory_units import granule
 from tiledsl.targets.amdgpu.emulator.sections import Module, parse_module
 from tiledsl.targets.amdgpu.emulator.text import Parsed
 from tiledsl.targets.gpu.emulator.cohort import Cohort
-from tiledsl.targets.gpu.emulator.counters import CDNA_READ_16, Rules
+from tiledsl.targets.gpu.emulator.counters import CDNA4_READ_16, CDNA_READ_16, Rules
 from tiledsl.targets.gpu.emulator.memory import GlobalMemory
 from tiledsl.targets.gpu.emulator.program import BasicBlock, Instruction, InstructionClass
 
@@ -53,7 +53,8 @@ class Program:
         if self.code.chip.matrix == "wmma":
             return Rules(sector_bytes=128)
         if self.code.chip.name == "gfx950":
-            return Rules(sector_bytes=64, banks=64, phase_bytes=256)
+            wide = Rules(sector_bytes=64, banks=64, phase_bytes=256, read_16=CDNA4_READ_16)
+            return replace(wide, writes_halved=True)
         return Rules(sector_bytes=64, read_16=CDNA_READ_16)
 
     @property

@@ -39,6 +39,16 @@ CDNA_READ_16 = tuple(
 Lanes 0-3 go with 20-23, 4-7 with 16-19, 8-11 with 28-31, 12-15 with 24-27, and so from lane 32 on
 (ROCm blog, "Avoiding LDS Bank Conflicts on AMD GPUs Using CK-Tile")."""
 
+CDNA4_READ_16 = tuple(
+    half + lane
+    for half in (0, 32)
+    for starts in ((0, 12, 20, 24), (4, 8, 16, 28))
+    for start in starts
+    for lane in range(start, start + 4)
+)
+"""The same of gfx950, sixteen a phase: lanes 0-3, 12-15 and 20-27 go together (measured by
+HipKittens, arXiv 2511.08083)."""
+
 
 @dataclass(frozen=True)
 class Rules:
@@ -50,6 +60,7 @@ class Rules:
         banks: Banks of shared memory, of 4 bytes each.
         phase_bytes: The most bytes that shared memory serves at once: a warp's access of more is
             split by lanes into phases of so many.
+        writes_halved: Whether writes are served half as wide and see half of the banks.
         read_16: The order in which lanes are split into phases where they read 16 bytes each;
             empty where it is their own.
         merges: Whether a read of 8 (16) bytes a lane takes one phase instead of two for a warp (for
@@ -60,6 +71,7 @@ class Rules:
     sector_bytes: int = 32
     banks: int = 32
     phase_bytes: int = 128
+    writes_halved: bool = False
     read_16: tuple[int, ...] = ()
     merges: bool = False
 
@@ -136,12 +148,12 @@ class Counters:
             phase = self._merged(phase, warp, lanes, offset, width)
         _, phase = np.unique(phase, return_inverse=True)
         word = offset[:, None] + np.arange(0, max(width, 4), 4) >> 2
-        bank = word % self.rules.banks
-        slot = phase[:, None] * self.rules.banks + bank
+        banks = self.rules.banks >> (write and self.rules.writes_halved)
+        slot = phase[:, None] * banks + word % banks
         keys = np.unique((slot << 32 | word).ravel())
         every = int(phase.max()) + 1
-        words = np.bincount(keys >> 32, minlength=every * self.rules.banks)
-        wavefronts = words.reshape(every, self.rules.banks).max(1)
+        words = np.bincount(keys >> 32, minlength=every * banks)
+        wavefronts = words.reshape(every, banks).max(1)
         self.shared_accesses[index] += len(np.unique(warp))
         self.phases[index] += every
         self.wavefronts[index] += int(wavefronts.sum())
@@ -154,7 +166,8 @@ class Counters:
         lane = self._lane(warp, lanes)
         if width == 16 and not write and self.rules.read_16:
             lane = np.argsort(np.array(self.rules.read_16))[lane]
-        together = max(self.rules.phase_bytes // max(width, 4), 1)
+        served = self.rules.phase_bytes >> (write and self.rules.writes_halved)
+        together = max(served // max(width, 4), 1)
         return warp.astype(np.int64) * 64 + lane // together
 
     def _lane(self, warp: NDArray[np.intp], lanes: NDArray[np.intp]) -> NDArray[np.intp]:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tiledsl.targets.gpu.emulator.counters import CDNA_READ_16, Counters, Rules
+from tiledsl.targets.gpu.emulator.counters import CDNA4_READ_16, CDNA_READ_16, Counters, Rules
 
 _WARP = np.arange(32)
 
@@ -132,6 +132,22 @@ def test_sixteen_byte_reads_of_cdna_go_in_its_own_order() -> None:
     offsets[20:24] -= 64
     assert _shared(offsets, 16, rules, lanes=64)[1] == 10
     assert _shared(offsets, 16, rules, lanes=64, write=True)[1] == 8
+
+
+def test_gfx950_reads_from_all_its_banks_and_writes_to_half_of_them() -> None:
+    rules = Rules(banks=64, phase_bytes=256, writes_halved=True, read_16=CDNA4_READ_16)
+    wave = np.arange(64)
+    assert sorted(CDNA4_READ_16) == wave.tolist()
+    assert _shared(wave * 16, 16, rules, lanes=64)[:2] == (4, 4)
+    assert _shared(wave * 16, 16, rules, lanes=64, write=True)[:2] == (8, 8)
+    # Lanes 12-15 at the banks of lanes 0-3: a read serves them together.
+    offsets = wave * 16
+    offsets[12:16] += 256 - 192
+    assert _shared(offsets, 16, rules, lanes=64)[1] == 5
+    # 128 bytes apart: other banks of a read, the same ones of a write.
+    assert _shared(wave % 32 * 4 + wave // 32 * 128, 4, rules, lanes=64)[:2] == (1, 1)
+    assert _shared(wave % 2 * 128 + wave // 2 * 4, 4, rules, lanes=64)[:2] == (1, 1)
+    assert _shared(wave % 2 * 128 + wave // 2 * 4, 4, rules, lanes=64, write=True)[:2] == (2, 4)
 
 
 def test_the_worst_access_is_kept_and_sums_are_merged() -> None:
