@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 import ml_dtypes
+import numpy as np
 from mlir import ir
 from mlir.dialects import arith, llvm
 
@@ -18,6 +19,7 @@ from tiledsl.targets.gpu import emit
 from tiledsl.targets.gpu.lowering import Handler, Lowering
 from tiledsl.targets.gpu.pointers import (
     Pointers,
+    Term,
     is_pointer_tile,
     scalar_behind,
 )
@@ -43,6 +45,30 @@ def _same_op(lowering: Lowering, op: Any) -> None:
             .result
         )
     lowering.define(result, made)
+
+
+def _compare(lowering: Lowering, op: Any) -> None:
+    """Compare integers once for all registers that are known to get the same answer.
+
+    A mask of a length that is a multiple of 16 is the same for 16 elements.
+    """
+    operation = op.operation
+    result = operation.results[0]
+    if not is_tile(result.type):
+        _same_op(lowering, op)
+        return
+    layout, known = lowering.layout(result), lowering.facts.of(result)
+    alike = sum((k - 1) << layout.axis_shift(axis) for axis, k in enumerate(known.constancy))
+    _, first, number = np.unique(
+        layout.register_offsets & ~alike, return_index=True, return_inverse=True
+    )
+    if len(first) == layout.registers:
+        _same_op(lowering, op)
+        return
+    left, right = (emit.shuffle(lowering.value(v), first) for v in operation.operands)
+    made = arith.CmpIOp(operation.attributes["predicate"], left, right).result
+    lowering.remember(result, Term(made, number))
+    lowering.define(result, emit.shuffle(made, number))
 
 
 def _constant(lowering: Lowering, op: Any) -> None:
@@ -177,6 +203,7 @@ def _assume(lowering: Lowering, op: Any) -> None:
 HANDLERS: dict[str, Handler] = {
     "arith": _same_op,
     "math": _same_op,
+    "arith.cmpi": _compare,
     "arith.constant": _constant,
     "arith.select": _select,
     "arith.extf": _extf,

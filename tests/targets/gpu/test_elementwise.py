@@ -106,3 +106,20 @@ def test_one_op_on_a_tile_stays_one_op() -> None:
     value = k.load(k.pointers(k.args[0], 4096))
     k.store(k.pointers(k.args[1], 4096), k.op("arith.addf", value, value))
     assert len(re.findall(r"arith\.addf .* : vector<32xf32>", str(to_machine(k.finish())))) == 1
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_mask_is_compared_once_for_elements_that_are_known_to_share_it(more: int) -> None:
+    k = Kernel("*i32", "i32")
+    # The argument is a multiple of 16.
+    length = k.op("arith.addi", k.args[1], k.constant(more, k.type("i32")))
+    inside = k.cmp(k.range(1024), k.splat(length, 1024))
+    k.store(k.pointers(k.args[0], 1024), k.range(1024), inside)
+    module = to_machine(k.finish(), 1)
+    (compared,) = re.findall(r"arith.cmpi slt, .*: vector<(\d+)xi32>", str(module))
+    assert compared == ("32" if more else "8")  # four side by side in a thread
+    for length in (0, 96, 624, 1024):
+        x = np.full(1024, -1, np.int32)
+        run(module, x, length)
+        index = np.arange(1024)
+        assert np.array_equal(x, np.where(index < length + more, index, -1))
