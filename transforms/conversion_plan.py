@@ -169,7 +169,7 @@ def plan_conversion(
         if len(registers) == source.registers and np.array_equal(registers, identity):
             return NoConversion()
         return RegisterPermutation(registers)
-    shuffle = _plan_shuffle(source, result)
+    shuffle = _plan_shuffle(source, result, element_bits)
     within_warp = _within_warp(source, result)
     if shuffle and shuffle.cost(element_bits) <= _shared_cost(
         source, result, element_bits, within_warp
@@ -231,15 +231,23 @@ class _Origin:
     lane_from_lane: list[int]
 
 
-def _plan_shuffle(source: LinearLayout, result: LinearLayout) -> LaneShuffle | None:
+def _plan_shuffle(
+    source: LinearLayout, result: LinearLayout, element_bits: int
+) -> LaneShuffle | None:
     """Plan shuffles, None if an element comes from another warp or a lane is asked for too much."""
     wanted = distinct_registers(result).layout
     origin = _origin(source, wanted)
     if origin is None:
         return None
-    place = _placement(origin)
-    if place is None:
-        return None
+    copied = register_map(wanted, result)
+    assert copied is not None  # only copies were dropped
+    placements = (_placement(origin), _butterfly_placement(origin))
+    plans = [_placed_by(origin, place, copied) for place in placements if place is not None]
+    return min(plans, key=lambda plan: plan.cost(element_bits), default=None)
+
+
+def _placed_by(origin: _Origin, place: list[int], copied: IntArray) -> LaneShuffle:
+    """Plan what follows from the choice of the register that each lane receives first."""
     lanes = [
         own ^ f2.apply(origin.lane_from_register, p)
         for own, p in zip(origin.lane_from_lane, place, strict=True)
@@ -249,8 +257,6 @@ def _plan_shuffle(source: LinearLayout, result: LinearLayout) -> LaneShuffle | N
         for own, p in zip(origin.register_from_lane, place, strict=True)
     ]
     pick = _through(lanes, needs)
-    copied = register_map(wanted, result)
-    assert copied is not None  # only copies were dropped
     values: dict[tuple[int, int], int] = {}  # (lane offset, first register) -> number
     value: list[int] = []
     offsets = f2.table(origin.lane_from_register).tolist()
@@ -328,6 +334,18 @@ def _placement(origin: _Origin) -> list[int] | None:
         assert mask is not None  # the units are in the basis
         place.append(f2.apply(apart[: len(clashing)], mask & ((1 << len(clashing)) - 1)))
     return place
+
+
+def _butterfly_placement(origin: _Origin) -> list[int] | None:
+    """Choose result registers such that lane l asks lane l ^ constant; None if that cannot be.
+
+    What a lane has itself then stays there, even if all lanes want it: half as much travels where
+    the halves of a warp each hold half of what both want.
+    """
+    reached = f2.Span(origin.lane_from_register)
+    place = [reached.solve(own ^ 1 << i) for i, own in enumerate(origin.lane_from_lane)]
+    found = [mask for mask in place if mask is not None]
+    return found if len(found) == len(place) else None
 
 
 def _through(lanes: list[int], needs: list[int]) -> list[int]:

@@ -33,6 +33,7 @@ from typing import Any
 from mlir import ir
 
 from tiledsl.dialects import tile
+from tiledsl.dialects.layout import LinearLayout
 from tiledsl.dialects.layout_shape import register_map
 from tiledsl.dialects.types import bit_width, element_of, like, shape_of
 from tiledsl.transforms.dot_layouts import record
@@ -145,12 +146,39 @@ def _links(graph: TileGraph) -> Iterator[tuple[Node, Node]]:
 def _agree(
     first: Node, second: Node, options: Mapping[Node, Sequence[Choice]]
 ) -> dict[Node, list[Choice]]:
-    """Choose instructions such that the first's result is the second's operand as it lies."""
-    for left, right in product(options[first], options[second]):
-        acc, a = left.product.acc, right.product.a
-        if a is not None and acc.shape == a.shape and register_map(acc, a) is not None:
+    """Choose instructions such that the first's result is the second's operand as it lies.
+
+    Or nearly so: where the most lanes hold the rows that they will want. Two turned products agree
+    better than a turned and a plain one: sums of both are scaled by rows.
+    """
+    pairs = [
+        (left, right)
+        for left, right in product(options[first], options[second])
+        if right.product.a is not None and left.product.acc.shape == right.product.a.shape
+    ]
+    for left, right in pairs:
+        assert right.product.a is not None
+        if register_map(left.product.acc, right.product.a) is not None:
             return {first: [left], second: [right]}
-    return {}
+    if not pairs:
+        return {}
+    left, right = min(pairs, key=lambda pair: _moved(*pair))
+    return {first: [left], second: [right]} if _moved(left, right) < _moved(*pairs[0]) else {}
+
+
+def _moved(first: Choice, second: Choice) -> tuple[int, int]:
+    """Give how many bits of threads' numbers mean other elements of a result and an operand.
+
+    And then the same of both results.
+    """
+    acc, wanted = first.product.acc, second.product
+
+    def differing(other: LinearLayout | None) -> int:
+        assert other is not None
+        pairs = ((acc.bases[name], other.bases[name]) for name in ("lane", "warp"))
+        return sum(a != b for ours, theirs in pairs for a, b in zip(ours, theirs, strict=True))
+
+    return differing(wanted.a), differing(wanted.acc)
 
 
 def _options(

@@ -157,6 +157,16 @@ def test_a_swap_of_neighbours_is_a_butterfly():
     assert isinstance(plan, LaneShuffle)
 
 
+def test_what_both_halves_of_a_warp_want_is_exchanged_not_asked_for():
+    """RDNA 3's accumulator as its next operand: each lane has half of what both halves want."""
+    fragments = mma.wmma_gfx11()
+    acc, operand = fragments.swap().acc, fragments.a
+    plan = check(acc, operand, 16)
+    assert isinstance(plan, LaneShuffle)
+    assert plan.is_butterfly
+    assert plan.shuffles(16) == acc.registers // 2
+
+
 def test_small_values_share_a_shuffle():
     a = blocked((32, 8), (1, 8), (32, 1), (1, 1))
     rolled = LinearLayout(

@@ -14,7 +14,7 @@ from mlir import ir
 from tiledsl.dialects import contracts, tile
 from tiledsl.dialects.contracts import operations
 from tiledsl.dialects.layout import LinearLayout
-from tiledsl.dialects.layout_mma import wgmma
+from tiledsl.dialects.layout_mma import wgmma, wmma_gfx11
 from tiledsl.dialects.layout_shape import register_map
 from tiledsl.dialects.types import tile_type
 from tiledsl.transforms.assign_layouts import assign_layouts
@@ -164,6 +164,12 @@ def test_a_products_result_is_the_next_ones_operand_as_it_lies(
 
 def texts(op: tile.DotOp) -> list[str]:
     return [ir.StringAttr(t).value for t in ir.ArrayAttr(op.operation.attributes["tgpu.layouts"])]
+
+
+def test_where_no_result_is_an_operand_as_it_lies_rows_stay_in_their_lanes():
+    gfx11 = Table([Instruction("wmma", "f16", "f16", "f32", wmma_gfx11())])
+    assert chosen(select(attention(64, 64, 64), gfx11)) == ["wmma.swapped"] * 2
+    assert chosen(select(matmul(64, 64, 64), gfx11)) == ["wmma"]
 
 
 @pytest.mark.parametrize(
