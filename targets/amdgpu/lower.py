@@ -12,7 +12,8 @@ Decisions that the rest of the target relies on:
 - A workgroup is a line of threads and says so (`reqd_work_group_size`): LLVM then knows that the
   number of the wave is the same in all its lanes, and keeps what follows from it in SGPRs.
 - Barriers order LDS accesses alone unless global memory is meant too; a plain fence would wait for
-  outstanding global loads, which are what a pipelined loop keeps in flight.
+  outstanding global loads, which are what a pipelined loop keeps in flight. Each waits for the
+  wave's own LDS accesses by an instruction besides.
 
 Sources: LLVM's AMDGPUUsage ("Kernel Dispatch", "Memory Model"); LLVM's "Memory Model Relaxation
 Annotations"; HSA runtime specification, "AQL kernel dispatch packet".
@@ -27,6 +28,7 @@ from mlir import ir
 from mlir.dialects import arith, llvm, rocdl
 
 from tiledsl.dialects.diagnostics import CompilerBug, KernelError
+from tiledsl.dialects.types import element_of
 from tiledsl.targets.amdgpu import lower_cast, lower_lanes, lower_math, lower_memory, mma
 from tiledsl.targets.amdgpu.chips import Chip
 from tiledsl.targets.amdgpu.mma import MatrixInstruction
@@ -44,6 +46,8 @@ _LOCAL_ONLY = '#llvm.mmra_tag<"amdgpu-synchronize-as":"local">'
 _PACKET_GRID = 12
 """Byte offset of grid_size_x in a dispatch packet; y and z follow, 4 bytes each."""
 _AXES = "xyz"
+_LDS_COUNT_GFX9, _LDS_COUNT_GFX11 = 0xC07F, 0xFC07
+"""Operands of s_waitcnt: lgkmcnt(0), the other counters at their highest."""
 
 
 class AmdMachine:
@@ -54,6 +58,8 @@ class AmdMachine:
         num_warps: Waves of a program.
     """
 
+    extremes_at_once = 3
+    permutes_bytes = True
     matrix_loads = False
     matrix_stores = False
     max_access_bytes = Chip.max_access_bytes
@@ -155,6 +161,7 @@ class AmdMachine:
         """Meet; LDS accesses become visible, global ones too if `memory` is "all"."""
         del proxy, threads  # nothing reads LDS by itself, and all threads hold tiles
         _fence("release", "workgroup", memory)
+        _wait_for_lds(self.chip)
         _pin_loads()
         rocdl.s_barrier()
         _fence("acquire", "workgroup", memory)
@@ -168,6 +175,18 @@ class AmdMachine:
     def shuffle_xor(self, word: ir.Value, mask: int) -> ir.Value:
         """Return the word of the lane whose number differs in the bits of `mask`."""
         return lower_lanes.shuffle_xor(self.chip, self.thread_id(), word, mask)
+
+    def permute_bytes(
+        self,
+        first: ir.Value,
+        second: ir.Value,
+        order: Sequence[int],
+        *,
+        where: ir.Value | None = None,
+        otherwise: Sequence[int] = (),
+    ) -> ir.Value:
+        """Return four bytes of two words, by `v_perm_b32`, whose selector is a register."""
+        return lower_lanes.permute_bytes(first, second, order, where, otherwise)
 
     def shuffle_index(self, word: ir.Value, lane: ir.Value) -> ir.Value:
         """Return the word of the lane numbered `lane`."""
@@ -296,8 +315,18 @@ class AmdMachine:
         return lower_cast.cast(self.chip, value, source, result, signed)
 
     def native(self, op: ir.Operation, operands: Sequence[ir.Value]) -> ir.Value | None:
-        """Return the result of an op that LLVM has only under the target's own name."""
+        """Return the result of an op that LLVM has under another name, or does at length."""
+        if op.name == "arith.truncf" and self._rounds_to_bf16(op, operands):
+            return lower_cast.round_to_bf16(operands[0])
         return lower_math.native(op, operands)
+
+    def _rounds_to_bf16(self, op: ir.Operation, operands: Sequence[ir.Value]) -> bool:
+        """Whether it is a conversion of pairs that the chip has no instruction for."""
+        type_ = operands[0].type
+        if self.chip.bf16_convert or not isinstance(type_, ir.VectorType) or type_.shape[0] % 2:
+            return False
+        f32, bf16 = ir.F32Type.get(), ir.BF16Type.get()
+        return type_.element_type == f32 and element_of(op.results[0].type) == bf16
 
     # Debugging.
 
@@ -338,6 +367,20 @@ def _pin_loads() -> None:
     it, and is no instruction.
     """
     llvm.inline_asm(None, [], "", "~{memory}", has_side_effects=True)
+
+
+def _wait_for_lds(chip: Chip) -> None:
+    """Wait until the wave's accesses to LDS are done.
+
+    The fence says so too, but at the head of a loop LLVM 22.1 may delete its wait again, before it
+    knows what the end of the loop leaves outstanding (its pass SIInsertWaitcnts). This one it
+    keeps, and it makes one of two that stand together.
+    """
+    if chip.split_waits:
+        emit.intrinsic("llvm.amdgcn.s.wait.dscnt", [emit.constant(emit.integer(16), 0)])
+        return
+    counts = _LDS_COUNT_GFX11 if chip.number >= 0x1100 else _LDS_COUNT_GFX9
+    emit.intrinsic("llvm.amdgcn.s.waitcnt", [emit.i32(counts)])
 
 
 def _carried(value: ir.Value, carrier: ir.Type) -> ir.Value:

@@ -17,6 +17,7 @@ AMD's ISA manuals.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import product
 
 from mlir import ir
@@ -81,6 +82,26 @@ def shuffle_index(word: ir.Value, lane: ir.Value) -> ir.Value:
     """Return the word of the lane numbered `lane` (i32), which may differ in each lane."""
     address = arith.shli(lane, emit.i32(2))
     return rocdl.ds_bpermute(word.type, address, word)
+
+
+def permute_bytes(
+    first: ir.Value,
+    second: ir.Value,
+    order: Sequence[int],
+    where: ir.Value | None,
+    otherwise: Sequence[int],
+) -> ir.Value:
+    """Return a word of four bytes of two words; see `Machine.permute_bytes`."""
+    selector = _word_of(order)
+    if where is not None and list(order) != list(otherwise):
+        selector = emit.select(where, selector, _word_of(otherwise))
+    # The instruction counts from its second operand's bytes.
+    return emit.intrinsic("llvm.amdgcn.perm", [second, first, selector], first.type)
+
+
+def _word_of(numbers: Sequence[int]) -> ir.Value:
+    """Return a word of four bytes, the lowest first."""
+    return emit.i32(int.from_bytes(bytes(numbers), "little"))
 
 
 def lane_of(chip: Chip, thread: ir.Value) -> ir.Value:

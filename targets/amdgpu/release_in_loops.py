@@ -7,8 +7,7 @@ above, not what the loop's own end left outstanding. A store at the end of an it
 of another wave after the barrier at the start of the next, so lose their order. A fence at the end
 of the body is in sight of the store; where nothing is outstanding it costs nothing.
 
-Barriers of LDS alone want no such fence: what a wave's accesses to LDS leave outstanding was waited
-for by who uses it, or is served in order by the LDS unit that all waves of a workgroup share.
+Barriers of LDS alone want no such fence: `AmdMachine.barrier` waits for LDS by an instruction.
 
 Before: the `machine` level.
 After: the same; a loop with a release of all memory in it ends with one.

@@ -123,6 +123,11 @@ class Machine(Protocol):
         ...
 
     @property
+    def extremes_at_once(self) -> int:
+        """Of how many operands one instruction takes the maximum or minimum."""
+        ...
+
+    @property
     def matrix_loads(self) -> bool:
         """Whether `load_matrices` may be asked for (`ldmatrix`)."""
         ...
@@ -181,6 +186,31 @@ class Machine(Protocol):
 
     def shuffle_xor(self, word: ir.Value, mask: int) -> ir.Value:
         """Return the word of the lane whose number differs in the bits of `mask`."""
+        ...
+
+    @property
+    def permutes_bytes(self) -> bool:
+        """Whether `permute_bytes` may be asked for."""
+        ...
+
+    def permute_bytes(
+        self,
+        first: ir.Value,
+        second: ir.Value,
+        order: Sequence[int],
+        *,
+        where: ir.Value | None = None,
+        otherwise: Sequence[int] = (),
+    ) -> ir.Value:
+        """Return a word of four bytes of two words.
+
+        Args:
+            first: Bytes 0 to 3.
+            second: Bytes 4 to 7; may be the same word.
+            order: Numbers of bytes, for the lowest byte first.
+            where: Where to take that order (an i1); None for everywhere.
+            otherwise: The order elsewhere.
+        """
         ...
 
     def shuffle_index(self, word: ir.Value, lane: ir.Value) -> ir.Value:

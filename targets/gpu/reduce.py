@@ -70,8 +70,11 @@ def _within_warp(lowering: Lowering, op: Any, plan: ReductionPlan) -> Values:
     combine = Combine(lowering, op.combine)
     values = [lowering.value(source) for source in op.sources]
     plain = _ignoring_nan(combine.single)
+    at_once = lowering.machine.extremes_at_once
     if plain is not None and not lowering.machine.keeps_nan(emit.scalar_of(values[0].type)):
-        values = [_extremes(plain, values[0], plan.register_groups)]
+        values = [_extremes(plain, values[0], plan.register_groups, at_once)]
+    elif at_once == 3 and combine.single in _EXTREMES:
+        values = _in_chains(combine, values, plan.register_groups)
     else:
         values = combine_groups(combine, values, plan.register_groups, ordered=not op.kind)
     for step in plan.lane_steps:
@@ -84,7 +87,14 @@ def _ignoring_nan(name: str | None) -> Callable[..., ir.Value] | None:
     return {"arith.maximumf": arith.maxnumf, "arith.minimumf": arith.minnumf}.get(name or "")
 
 
-def _extremes(plain: Callable[..., ir.Value], value: ir.Value, groups: IntArray) -> ir.Value:
+_EXTREMES = frozenset(
+    f"arith.{kind}{type_}" for kind in ("max", "min") for type_ in ("imumf", "numf", "si", "ui")
+)
+
+
+def _extremes(
+    plain: Callable[..., ir.Value], value: ir.Value, groups: IntArray, at_once: int
+) -> ir.Value:
     """Return register i as the extreme of the registers `groups[i]`, NaN if one of them is."""
 
     def extremes(values: Values, others: Values) -> Values:
@@ -96,13 +106,31 @@ def _extremes(plain: Callable[..., ir.Value], value: ir.Value, groups: IntArray)
     count, width = groups.shape
     if width < 2:
         return emit.shuffle(value, groups[:, 0])
-    (most,) = combine_groups(extremes, [value], groups, ordered=False)
+    if at_once == 3:
+        (most,) = _in_chains(extremes, [value], groups)
+    else:
+        (most,) = combine_groups(extremes, [value], groups, ordered=False)
     half = width // 2
     left, right = (emit.shuffle(value, g.ravel()) for g in (groups[:, :half], groups[:, half:]))
     unordered = arith.cmpf(arith.CmpFPredicate.UNO, left, right)
     pairs = np.arange(count * half, dtype=np.int64).reshape(count, half)
     (found,) = combine_groups(either, [unordered], pairs, ordered=False)
     return arith.select(found, emit.constant(most.type, math.nan), most)
+
+
+def _in_chains(combine: Combining, values: Values, groups: IntArray) -> Values:
+    """Return register i as the combination of the registers `groups[i]`, in any order.
+
+    In two chains, of whose links LLVM makes two an instruction that combines three.
+    """
+    count, width = groups.shape
+    chains = min(2, width)
+    first, *others = (groups[:, i : i + chains].ravel() for i in range(0, width, chains))
+    made = [emit.shuffle(value, first) for value in values]
+    for other in others:
+        made = combine(made, [emit.shuffle(value, other) for value in values])
+    ends = np.arange(count * chains, dtype=np.int64).reshape(count, chains)
+    return combine_groups(combine, made, ends, ordered=False)
 
 
 def combine_groups(

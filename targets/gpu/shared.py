@@ -19,6 +19,7 @@ from tiledsl.dialects.layout_shape import distinct_registers, register_map
 from tiledsl.dialects.types import element_of, held_by, is_tile, shape_of, storage_bits
 from tiledsl.targets.gpu import emit
 from tiledsl.targets.gpu.emit import i32, integer, vector_of
+from tiledsl.targets.gpu.gather_bytes import ByteGatherer
 from tiledsl.targets.gpu.lowering import Handler, Lowering, element_type
 from tiledsl.targets.gpu.memory import access_width, hints_of, loaded, stored
 from tiledsl.targets.gpu.place import first_registers
@@ -155,8 +156,13 @@ def _store_vectors(
     element = emit.scalar_of(value.type)
     addresses = SharedAddresses(lowering, buffer, access.offsets, element)
     alignment = access.elements * emit.width_of(element) // 8
+    bytes_ = ByteGatherer(lowering.machine, value)
     for registers, offset in zip(access.registers, access.vector_offsets, strict=True):
-        llvm.store(emit.shuffle(value, registers), addresses.at(int(offset)), alignment=alignment)
+        if bytes_.suits(lowering.machine, value, registers):
+            vector = bytes_.gather(registers)
+        else:
+            vector = emit.shuffle(value, registers)
+        llvm.store(vector, addresses.at(int(offset)), alignment=alignment)
 
 
 def _store_matrices(

@@ -26,18 +26,68 @@ def shuffle_lanes(place: Place, value: ir.Value, plan: LaneShuffle) -> ir.Value:
         value = arith.extui(emit.resized(value.type, integer(8)), value)
     element = emit.scalar_of(value.type)
     picked = exchange(place, value, plan.pick)
-    got: dict[int, ir.Value] = {}
+    received: list[list[ir.Value]] = []
     for one in plan.rounds:
         sent = emit.shuffle(picked, [int(plan.bases[v]) for v in one.values])
         words = emit.to_words(sent)
-        if plan.moves(one):
-            words = _travel(place, words, plan, one)
-        received = emit.from_words(words, emit.vector_of(len(one.values), element))
-        got.update(zip(one.values, emit.elements(received), strict=True))
-    placed = emit.from_elements([got[int(v)] for v in plan.value])
-    placed = exchange(place, placed, plan.place)
+        received.append(_travel(place, words, plan, one) if plan.moves(one) else words)
+    placed = _put_by_bytes(place, received, plan, element)
+    if placed is None:
+        placed = _put(place, received, plan, element)
     result = emit.shuffle(placed, plan.distinct)
     return result if type_ == element else arith.trunci(emit.resized(result.type, type_), result)
+
+
+def _put(
+    place: Place, received: Sequence[Sequence[ir.Value]], plan: LaneShuffle, element: ir.Type
+) -> ir.Value:
+    """Put values into the registers of the result, by selects."""
+    got: dict[int, ir.Value] = {}
+    for one, words in zip(plan.rounds, received, strict=True):
+        vector = emit.from_words(words, emit.vector_of(len(one.values), element))
+        got.update(zip(one.values, emit.elements(vector), strict=True))
+    return exchange(place, emit.from_elements([got[int(v)] for v in plan.value]), plan.place)
+
+
+def _put_by_bytes(
+    place: Place, received: Sequence[Sequence[ir.Value]], plan: LaneShuffle, element: ir.Type
+) -> ir.Value | None:
+    """Put small values into place by picking bytes of two words, in an order for each lane.
+
+    None where a word has values from more than two, or the machine has no such instruction.
+    """
+    machine, bytes_ = place.machine, emit.width_of(element) // 8
+    per_word = 4 // bytes_ if bytes_ else 1
+    masks = {mask for mask in plan.place if mask}
+    count = len(plan.value)
+    if not machine.permutes_bytes or len(masks) != 1 or per_word < 2 or count % per_word:
+        return None
+    (mask,) = masks
+    if mask >= per_word:
+        return None
+    found: dict[int, tuple[ir.Value, int]] = {}
+    for one, words in zip(plan.rounds, received, strict=True):
+        for i, value in enumerate(one.values):
+            found[value] = words[i // per_word], i % per_word * bytes_
+    parity = place.linear([int(m != 0) for m in plan.place])
+    assert parity is not None  # some lanes' masks are not 0
+    condition = emit.compare("ne", parity, i32(0))
+    made: list[ir.Value] = []
+    for first in range(0, count, per_word):
+        here = [found[int(plan.value[first + i])] for i in range(per_word)]
+        sources = list(dict.fromkeys(word for word, _ in here))
+        if len(sources) > 2:
+            return None
+        starts = [start + 4 * sources.index(word) for word, start in here]
+        plain, turned = (
+            [starts[i ^ turn] + byte for i in range(per_word) for byte in range(bytes_)]
+            for turn in (0, mask)
+        )
+        word = machine.permute_bytes(
+            sources[0], sources[-1], turned, where=condition, otherwise=plain
+        )
+        made.append(word)
+    return emit.from_words(made, emit.vector_of(count, element))
 
 
 def _travel(

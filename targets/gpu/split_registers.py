@@ -47,6 +47,8 @@ _QUIET_INTRINSICS = tuple(
 )
 """Intrinsics that neither write memory nor wait for who does."""
 
+_PURE_INTRINSICS = ("llvm.amdgcn.perm",)
+"""Intrinsics that only compute."""
 
 _IN_ORDER = "tgpu.in_order"
 
@@ -318,6 +320,8 @@ def _is_movable(op: ir.OpView) -> bool:
     name = op.operation.name
     if _IN_ORDER in op.operation.attributes:
         return False
+    if name == "llvm.call_intrinsic":
+        return ir.StringAttr(op.operation.attributes["intrin"]).value in _PURE_INTRINSICS
     return is_pure(op) or name.startswith("vector.") or name in _PURE_LLVM
 
 

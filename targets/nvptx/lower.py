@@ -15,6 +15,7 @@ from mlir import ir
 from mlir.dialects import llvm
 
 from tiledsl.dialects import ptx, tgpu
+from tiledsl.dialects.diagnostics import CompilerBug
 from tiledsl.targets.gpu import emit
 from tiledsl.targets.gpu.emit import i32, integer, intrinsic, pointer_type
 from tiledsl.targets.gpu.lowering import Lowering
@@ -73,6 +74,11 @@ class NvptxMachine:
     def uniform(self, value: ir.Value) -> ir.Value:
         """Leave it: threads that LLVM thinks diverge here are met again by the hardware."""
         return value
+
+    @property
+    def extremes_at_once(self) -> int:
+        """Two."""
+        return 2
 
     def keeps_nan(self, element: ir.Type) -> bool:
         """Whether there is `max.NaN`: for all but f64."""
@@ -166,6 +172,23 @@ class NvptxMachine:
         """`shfl.sync.bfly`."""
         arguments = [i32(_ALL_LANES), word, i32(mask), i32(_LAST_LANE)]
         return intrinsic("llvm.nvvm.shfl.sync.bfly.i32", arguments, integer(32))
+
+    @property
+    def permutes_bytes(self) -> bool:
+        """No: selects of halves become `prmt` in ptxas."""
+        return False
+
+    def permute_bytes(
+        self,
+        first: ir.Value,
+        second: ir.Value,
+        order: Sequence[int],
+        *,
+        where: ir.Value | None = None,
+        otherwise: Sequence[int] = (),
+    ) -> ir.Value:
+        """Refuse: `permutes_bytes` is false."""
+        raise CompilerBug("expected no permutation of bytes asked for")
 
     def shuffle_index(self, word: ir.Value, lane: ir.Value) -> ir.Value:
         """`shfl.sync.idx`."""

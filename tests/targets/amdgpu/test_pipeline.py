@@ -53,7 +53,7 @@ def test_every_type_multiplies_exactly_on_every_chip(element: str, chip: str) ->
     acc = CASES[element]
     module = to_machine(product(32, 32, 64, element, acc), chip)
     has_instruction = CHIPS[chip].matrix == "mfma" or element not in ("f32", "f64")
-    assert ("llvm.amdgcn." in str(module)) == has_instruction
+    assert bool(re.search(r"llvm\.amdgcn\.(mfma|wmma)", str(module))) == has_instruction
     a, b, c = numbers(element, 32, 64), numbers(element, 64, 32, seed=1), numbers(acc, 32, 32)
     expected = c.astype(np.float64) + a.astype(np.float64) @ b.astype(np.float64)
     run(module, chip, a, b, c)
@@ -233,6 +233,27 @@ def test_casts_round_and_saturate_alike_everywhere(source: str, result: str, chi
     np.testing.assert_array_equal(y[~both_nan], expected[~both_nan])
 
 
+@pytest.mark.parametrize("chip", ["gfx90a", "gfx950", "gfx1100", "gfx1201"])
+def test_bf16_is_rounded_to_nearest_even_from_all_kinds_of_numbers(chip: str) -> None:
+    k = Kernel("*f32", "*bf16")
+    k.store(k.pointers(k.args[1], 4096), k.cast(k.load(k.pointers(k.args[0], 4096)), "bf16"))
+    bits = np.random.default_rng(0).integers(0, 1 << 32, 4096, dtype=np.uint32)
+    bits[:1024] &= 0xFFFF8000  # halves between two results
+    ends = (0x7F80, 0xFF80, 0x7FC0, 0xFFC0, 0x7FFF, 0xFFFF, 0x7F7F, 0xFF7F, 0, 0x8000, 0x80, 0x7F)
+    low = (0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF)  # NaNs, infinities and what rounds to them
+    bits[-72:] = [end << 16 | rest for end in ends for rest in low]
+    x = bits.view(np.float32)
+    y = np.zeros(4096, DTYPES["bf16"])
+    module = to_machine(k.finish(), chip)
+    assert ("llvm.amdgcn.perm" in str(module)) == (not CHIPS[chip].bf16_convert)
+    run(module, chip, x, y)
+    with np.errstate(all="ignore"):
+        expected = x.astype(DTYPES["bf16"])
+    nan = np.isnan(x)
+    np.testing.assert_array_equal(y.view(np.uint16)[~nan], expected.view(np.uint16)[~nan])
+    np.testing.assert_array_equal(np.isnan(y.astype(np.float32)), nan)
+
+
 def converted(x: Any, result: str) -> Any:
     """Cast as `tile.cast` says, by NumPy."""
     to, wide = DTYPES[result], x.astype(np.float64)
@@ -278,6 +299,31 @@ def test_a_maximum_that_keeps_nan_takes_no_comparison_for_each_element(chip: str
     # Two elements each, and what crosses lanes.
     assert len(re.findall("v_cmp_(u|o)_f32", text)) <= each * 3 // 4
     assert len(re.findall("v_cndmask", text)) <= each // 2
+
+
+@pytest.mark.parametrize(
+    ("element", "chip"),
+    [*(("f16", c) for c in ONE_OF_EACH), ("f8E5M2", "gfx950"), ("f8E5M2", "gfx1201")],
+)
+def test_a_right_operand_is_turned_by_permutations_of_bytes(element: str, chip: str) -> None:
+    text, _ = code(matmul(128, 128, 64, element), chip, waves(chip))
+    (loop,) = re.findall(
+        r"^\.LBB\w+:(?:(?!^\.LBB).)*v_(?:mfma|wmma).*?s_cbranch", text, re.M | re.S
+    )
+    words = 128 * 64 * (2 if element == "f16" else 1) // 4 // (waves(chip) * CHIPS[chip].wave_size)
+    assert 0 < len(re.findall("v_perm_b32", loop)) <= 2 * words
+    assert not re.search("v_(bfi|lshl_or|lshlrev_b16|mov_b16|bitop3_b16)", loop)
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+def test_every_barrier_stands_behind_a_wait_for_lds(chip: str) -> None:
+    """Else, at a loop's head, LLVM drops the wait for what the loop's end wrote."""
+    text, _ = code(attention(128, 64, 64), chip, waves(chip))
+    found = re.findall(r"^\t(ds_|s_barrier_signal|s_barrier\b|s_wait.*)", text, re.MULTILINE)
+    barriers = [i for i, name in enumerate(found) if name.startswith("s_barrier")]
+    assert barriers
+    for i in barriers:
+        assert re.search(r"lgkmcnt\(0\)|dscnt 0x0", found[i - 1]), found[i - 1]
 
 
 @pytest.mark.parametrize("chip", CHIPS)

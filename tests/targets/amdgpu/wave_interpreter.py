@@ -148,6 +148,16 @@ def _permlanex16(t: Waves, op: Any, old: Array, word: Array, low: Array, high: A
     return t.from_lane(word, (t.lane & ~15 ^ 16) | within)
 
 
+def _permute_bytes(
+    t: Waves, op: Any, found: re.Match[str], upper: Array, lower: Array, order: Array
+) -> Array:
+    held = [word.astype("<i4").view(np.uint8).reshape(-1, 4) for word in (lower, upper)]
+    chosen = order.astype("<i4").view(np.uint8).reshape(-1, 4)
+    assert np.all(chosen < 8)
+    made = np.take_along_axis(np.concatenate(held, axis=1), chosen.astype(int), axis=1)
+    return np.ascontiguousarray(made).view("<i4")[:, 0]
+
+
 def _swap_rows(rows: int) -> Callable[..., Any]:
     def swap(t: Waves, op: Any, found: Any, first: Array, second: Array, *_: Array) -> Any:
         odd = t.lane & rows != 0
@@ -178,6 +188,10 @@ def _poison(t: Waves, op: Any) -> Array:
 
 def _nothing(t: Waves, op: Any) -> None:
     """Do what a fence does for lanes in lockstep."""
+
+
+def _waited(t: Waves, op: Any, *_: Any) -> None:
+    """Do what a wait does for lanes in lockstep."""
 
 
 def _assembly(t: Waves, op: Any, *operands: Array) -> Array | None:
@@ -368,6 +382,8 @@ def _pass(t: Waves, op: Any, found: re.Match[str], mask: Array) -> None:
 _INTRINSICS: list[tuple[str, Callable[..., Any]]] = [
     (r"llvm\.fpto([su])i\.sat", _saturated),
     (r"llvm\.amdgcn\.dispatch\.ptr", _packet),
+    (r"llvm\.amdgcn\.s\.wait(cnt|\.dscnt)", _waited),
+    (r"llvm\.amdgcn\.perm", _permute_bytes),
     (r"llvm\.amdgcn\.permlane16\.swap", _swap_rows(16)),
     (r"llvm\.amdgcn\.permlane32\.swap", _swap_rows(32)),
     (r"llvm\.amdgcn\.readfirstlane", _first_lane),
