@@ -354,4 +354,6 @@ _HANDLERS: dict[str, Callable[..., Any]] = {
     "ptx.atom": _ptx_atom,
     "ptx.red": _ptx_red,
     "ptx.cas": _ptx_cas,
+    "ptx.launch_dependents": lambda *_: None,
+    "ptx.grid_wait": lambda *_: None,
 }
