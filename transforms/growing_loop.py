@@ -14,6 +14,31 @@ from mlir import ir
 from tiledsl.transforms.rewrite import attributes_of, terminator
 
 
+def loop_like(
+    old: ir.Operation, extra: Sequence[ir.Value], dropped: Sequence[str] = ()
+) -> ir.Operation:
+    """Make an `scf.for` before `old` that carries `extra` too, with an empty body.
+
+    Args:
+        old: The loop whose bounds, initial values and attributes it has.
+        extra: What it carries more, at first.
+        dropped: Attributes that it does not take over.
+    """
+    inits = [*list(old.operands)[3:], *extra]
+    made: ir.Operation = cast("Any", ir.Operation).create(
+        "scf.for",
+        results=[value.type for value in inits],
+        operands=[*list(old.operands)[:3], *inits],
+        attributes={n: a for n, a in attributes_of(old).items() if n not in dropped},
+        regions=1,
+        loc=old.location,
+        ip=ir.InsertionPoint(old),
+    )
+    types = [old.operands[0].type, *(value.type for value in inits)]
+    cast("Any", made.regions[0].blocks).append(*types, arg_locs=[old.location] * len(types))
+    return made
+
+
 class GrowingLoop:
     """An `scf.for` before and after it is made anew.
 
@@ -50,21 +75,9 @@ class GrowingLoop:
             extra: What that is at first.
             dropped: Attributes that the new loop does not take over.
         """
-        old = self._old
-        inits = [*list(old.operands)[3:], *extra]
-        attributes = {n: a for n, a in attributes_of(old).items() if n not in dropped}
-        self.op = cast("Any", ir.Operation).create(
-            "scf.for",
-            results=[value.type for value in inits],
-            operands=[*list(old.operands)[:3], *inits],
-            attributes=attributes,
-            regions=1,
-            loc=old.location,
-            ip=ir.InsertionPoint(old),
-        )
-        types = [old.operands[0].type, *(value.type for value in inits)]
-        self.block = self.op.regions[0].blocks.append(*types, arg_locs=[old.location] * len(types))
-        source: ir.Block = old.regions[0].blocks[0]
+        self.op = loop_like(self._old, extra, dropped)
+        self.block = self.op.regions[0].blocks[0]
+        source: ir.Block = self._old.regions[0].blocks[0]
         for before, after in zip(source.arguments, self.block.arguments, strict=False):
             before.replace_all_uses_with(after)
         for op in list(source.operations)[:-1]:

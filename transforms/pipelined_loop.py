@@ -40,11 +40,12 @@ from tiledsl.transforms.boxes import (
     first_reader,
     read_box,
 )
+from tiledsl.transforms.growing_loop import loop_like
 from tiledsl.transforms.lanes import Lanes, select
 from tiledsl.transforms.late_products import find_trip
 from tiledsl.transforms.prefetch import Ahead, Way
 from tiledsl.transforms.product_overlap import find_chain, let_fly
-from tiledsl.transforms.rewrite import attributes_of, is_used, terminator
+from tiledsl.transforms.rewrite import is_used, terminator
 from tiledsl.transforms.schedule import Copies, Registers
 from tiledsl.transforms.shared_uses import reads_shared
 from tiledsl.transforms.trips import Trips
@@ -156,7 +157,7 @@ class _Pipeline:
             parity = [zero] if self._boxed else []
         held = [value for number in self._queued for value in queues[number]]
         extra = [*ahead, *held, *firsts, *parity]
-        made = self._new_loop(extra)
+        made = loop_like(self._loop, extra, [STAGES])
         body = made.regions[0].blocks[0]
         arguments = list(body.arguments)[1 + len(self._loop.results) :]
         with ir.InsertionPoint(body), self._loop.location:
@@ -345,24 +346,6 @@ class _Pipeline:
             )
 
     # The new loop.
-
-    def _new_loop(self, extra: Sequence[ir.Value]) -> ir.Operation:
-        loop = self._loop
-        inits = [*list(loop.operands)[3:], *extra]
-        attributes = {n: a for n, a in attributes_of(loop).items() if n != STAGES}
-        made: ir.Operation = cast("Any", ir.Operation).create(
-            "scf.for",
-            results=[value.type for value in inits],
-            operands=[*list(loop.operands)[:3], *inits],
-            attributes=attributes,
-            regions=1,
-            loc=loop.location,
-            ip=ir.InsertionPoint(loop),
-        )
-        types = [loop.operands[0].type, *(value.type for value in inits)]
-        locations = [loop.location] * len(types)
-        cast("Any", made.regions[0].blocks).append(*types, arg_locs=locations)
-        return made
 
     def _fill(self, body: ir.Block, arguments: Sequence[ir.Value], counts: Sequence[int]) -> None:
         """Fill the new loop's body; `arguments` are what it carries besides the old values."""

@@ -34,7 +34,7 @@ from tiledsl.transforms.box_pieces import LEAST_ROW, LEAST_ROWS, MOST_ROWS
 from tiledsl.transforms.expand_descriptors import Access
 from tiledsl.transforms.memory_accesses import written_arguments
 from tiledsl.transforms.place_tensor_maps import can_map, number_of
-from tiledsl.transforms.warpgroup_operand import operand_of
+from tiledsl.transforms.warpgroup_operand import SharedOperand, operand_of
 
 _FIRST_BARRIER = 1
 """Number of the barrier of the first warpgroup; 0 is that of all (see `lower`)."""
@@ -209,13 +209,20 @@ def _wait(lowering: Lowering, op: tgpu.MbarrierWaitOp) -> None:
         ptx.MbarrierWaitOp.build(lowering.value(op.barrier), lowering.value(op.parity))
 
 
-def _box_copy(lowering: Lowering, op: tgpu.BoxCopyOp) -> None:
+def _described(
+    lowering: Lowering, op: tgpu.BoxCopyOp | tgpu.BoxStoreOp
+) -> tuple[SharedOperand, ir.Value]:
+    """Return how a buffer's boxes lie in shared memory, and the tensor map that they are of."""
     held = held_by(op.buffer.type)
     operand = operand_of(buffer_layout(lowering, op.buffer), storage_bits(held) // 8, 1)
     assert operand is not None  # `place_tensor_maps` has seen it
     block = lowering.function.operation.regions[0].blocks[0]
     number: int = op.map
-    map_ = lowering.value(block.arguments[number])
+    return operand, lowering.value(block.arguments[number])
+
+
+def _box_copy(lowering: Lowering, op: tgpu.BoxCopyOp) -> None:
+    operand, map_ = _described(lowering, op)
     *outer, column = (lowering.value(one) for one in op.box.indices)
     width = operand.swizzle_bytes // operand.element_bytes
     with _in_issuing_warp(lowering, op.issuer):
@@ -246,12 +253,7 @@ def _sender(lowering: Lowering, by_warpgroup: bool) -> ir.Value:
 
 def _box_store(lowering: Lowering, op: tgpu.BoxStoreOp) -> None:
     """Issue the copies of a buffer's boxes, each warpgroup those of its own part."""
-    held = held_by(op.buffer.type)
-    operand = operand_of(buffer_layout(lowering, op.buffer), storage_bits(held) // 8, 1)
-    assert operand is not None  # `place_tensor_maps` has seen it
-    block = lowering.function.operation.regions[0].blocks[0]
-    number: int = op.map
-    map_ = lowering.value(block.arguments[number])
+    operand, map_ = _described(lowering, op)
     source = emit.gep(lowering.value(op.buffer), i32(0), integer(8))
     *outer, row, column = (lowering.value(one) for one in op.box.indices)
     groups = list(zip(op.groups[::2], op.groups[1::2], strict=True))
