@@ -20,10 +20,12 @@ in turn and tells which it was. None asks the emulator's own checks. In this lau
   later one covers it in time, for taking both away is noticed; or no instruction that is executed
   later uses what it loads; or what it waits for are stores, to global memory of which no other warp
   touches a byte, or to LDS before a barrier without which nothing conflicts;
-- *a barrier*: no two warps touch one byte between two of the barriers left, one of them writing;
+- *a barrier*: no two instructions by which two warps touch one byte, one of them writing, are
+  between two barriers now that were not before (those that were, mbarriers order);
 - *a fence of global memory*: no warp touches a byte of it that another warp writes, but by atomics;
 - *a fence for NVIDIA's asynchronous proxy*: without a branch, no plain write to shared memory comes
-  between the one before and it, or nothing that the proxy does between it and the next one.
+  between the one before and it, or nothing that the proxy does between it and the next one;
+- *a fence for mbarriers or wgmma*: another one covers it in time, for taking both away is noticed.
 """
 
 from __future__ import annotations
@@ -83,7 +85,7 @@ def _comes(lines: Iterator[str], form: str) -> bool:
     for line in lines:
         if line.startswith((_PROXY, "ret;")):
             return False
-        if re.match(rf"{form}|\$\w+:|(@!?%p\d+\s+)?bra\b", line):
+        if re.match(rf"{form}|\$L__BB\w+:|(@!?%p\d+\s+)?bra\b", line):
             return True
     return False
 
@@ -149,9 +151,10 @@ class Recorded:
         findings = Findings()
         try:
             self._run(self._load(text), findings)
-            findings.raise_or_warn(self.entry, warn=False)
         except (KernelError, CompilerBug) as error:
             return error.message
+        if findings:
+            return "\n".join(one.summary() for one in findings.all())
         found = [self.driver.memory.bytes_at(one.low, one.size) for one in self.arrays]
         same = all(map(np.array_equal, found, self.after))
         return "" if same else "wrong result"
@@ -211,7 +214,7 @@ class Recorded:
             mine = trace.written == self.original.written
             return "same accesses" if mine and trace.reads_no_more_than(self.original) else ""
         if mutant.kind == "barrier":
-            return "" if trace.conflicts() else "no conflict left"
+            return "no conflict more" if trace.conflicts <= self.original.conflicts else ""
         if mutant.was.startswith(_PROXY):
             return "orders nothing" if _orders_nothing(self.text, mutant.line) else ""
         if mutant.line in effects.unused and not self.original.passes():
@@ -223,22 +226,30 @@ class Recorded:
         return ""
 
     def _needs_barrier_below(self, line: int) -> bool:
-        """Say whether accesses conflict without the next barrier below a line."""
+        """Say whether more accesses conflict without the next barrier below a line."""
         barrier = barrier_below(self.text, line)
         without = replaced(self.text.splitlines(), dict.fromkeys(barrier, ""))
-        return not barrier or self.judge_and_trace(without)[1].conflicts()
+        conflicts = self.judge_and_trace(without)[1].conflicts
+        return not barrier or not conflicts <= self.original.conflicts
 
     def covered(self, mutant: Mutant, others: Sequence[Mutant]) -> bool:
-        """Say whether what a wait covers is covered by one of the others, too.
+        """Say whether what a wait or fence covers is covered by one of the others, or several, too.
 
-        Then more goes wrong without both than without the other one alone.
+        Then more goes wrong without all of them than without the others alone.
         """
+        alike = [one for one in others if one.was == mutant.was]
+        return any(self._adds(mutant, [one]) for one in others) or self._adds(mutant, alike)
+
+    def _adds(self, mutant: Mutant, others: Sequence[Mutant]) -> bool:
+        """Say whether more goes wrong without a mutant's line where those of others are gone."""
         lines = self.text.splitlines()
-        for other in others:
-            without = replaced(lines, dict.fromkeys((mutant.line, other.line), ""))
-            if other.line != mutant.line and self.judge(without) != self.judge(other.text):
-                return True
-        return False
+        gone = {one.line for one in others if one.line != mutant.line}
+        if not gone:
+            return False
+        without = [
+            replaced(lines, dict.fromkeys(some, "")) for some in (gone, {*gone, mutant.line})
+        ]
+        return self.judge(without[1]) != self.judge(without[0])
 
     @cached_property
     def original(self) -> Trace:
@@ -360,11 +371,11 @@ class Verdicts:
         effects = recorded.effects()
         said = {mutant: recorded.verdict(mutant, effects) for mutant in left}
         for mutant in left:
-            if mutant.kind == "wait" and said[mutant].outcome == SURVIVED:
-                near = [one for one in mutants(text) if one.kind == "wait"]
+            if mutant.kind in ("wait", "fence") and said[mutant].outcome == SURVIVED:
+                near = [one for one in mutants(text) if one.kind == mutant.kind]
                 near = [one for one in near if abs(one.line - mutant.line) < _NEAR]
                 if recorded.covered(mutant, near):
-                    said[mutant] = Verdict(NO_EFFECT, "covered by another wait")
+                    said[mutant] = Verdict(NO_EFFECT, f"covered by another {mutant.kind}")
         for mutant, verdict in said.items():
             if verdict.outcome == CAUGHT:
                 recorded.programs.pop(mutant.text, None)
@@ -387,4 +398,4 @@ class Verdicts:
 
 
 _NEAR = 150
-"""Lines within which another wait may cover what a wait covers."""
+"""Lines within which another wait or fence may cover what one covers."""

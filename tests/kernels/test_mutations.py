@@ -88,14 +88,18 @@ def test_two_registers_of_a_fragment_exchanged_are_noticed(
     chip: str, name: str, request: pytest.FixtureRequest
 ) -> None:
     every = bool(request.config.getoption("--nightly"))
+    unnoticed: dict[str, list[str]] = {}
 
     def use(recorded: Recorded) -> None:
-        texts = list(exchanged(recorded.text))
-        assert texts
-        for text in texts if every else texts[:: max(len(texts) // 4, 1)]:
-            assert recorded.judge(text)
+        if recorded.text not in unnoticed:
+            texts = list(exchanged(recorded.text))
+            assert texts
+            unnoticed[recorded.text] = texts if every else texts[:: max(len(texts) // 4, 1)]
+        left = unnoticed[recorded.text]
+        left[:] = [text for text in left if not recorded.judge(text)]
 
     record(chip, GOOD[name], use)
+    assert list(unnoticed.values()) == [[]]
 
 
 def test_rules_say_what_does_not_matter() -> None:

@@ -159,38 +159,58 @@ class Trace:
         """Say whether all bytes that are loaded are loaded there, too."""
         return bool(np.isin(self._read, other._read).all())
 
-    def conflicts(self) -> bool:
-        """Say whether two warps of a block touch a byte in one phase, one of them writing."""
-        return self._is_shared(lambda rows: rows[:, [0, 1, 2, 4]], lambda rows: rows[:, 3])
+    @cached_property
+    def conflicts(self) -> set[tuple[str, str]]:
+        """Pairs of instructions by which two warps of a block touch a byte in one phase.
+
+        The first one writes.
+        """
+        texts = sorted({one.text for one in self._accesses})
+        rows, access = self._rows()
+        _, place = np.unique(rows[:, [0, 1, 2, 4]], axis=0, return_inverse=True)
+        # A place is like another where the same warps do the same to it; one of each is enough.
+        who = access * (1 << 20) + rows[:, 3]
+        order = np.lexsort((who, place.ravel()))
+        starts = np.flatnonzero(np.diff(place.ravel()[order], prepend=-1))
+        mixed = (who[order] + 1).astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+        likeness = np.bitwise_xor.reduceat(mixed ^ mixed >> np.uint64(29), starts)
+        found: set[tuple[str, str]] = set()
+        ends = np.append(starts[1:], len(order))
+        for one in np.unique(likeness, return_index=True)[1]:
+            several = np.unique(who[order[starts[one] : ends[one]]])
+            users = [(texts[user >> 21], bool(user >> 20 & 1), user & 0xFFFFF) for user in several]
+            for text, writes, warp in users:
+                found |= {(text, other) for other, _, owner in users if writes and owner != warp}
+        return found
 
     def passes(self) -> bool:
         """Say whether a warp touches a byte of global memory that another warp writes."""
-        return self._is_shared(
-            lambda rows: rows[:, [4]],
-            lambda rows: (rows[:, 0] << 40) + (rows[:, 1] << 20) + rows[:, 3],
-            only_global=True,
-        )
-
-    def _is_shared(self, place: Any, owner: Any, *, only_global: bool = False) -> bool:
-        """Say whether a place that is written has several owners."""
-        plain = [one for one in self._accesses if one.writes is not None]
-        if not plain:
-            return False
-        rows = np.concatenate([one.rows for one in plain])
-        writes = np.concatenate([np.full(len(one.rows), one.writes) for one in plain])
-        if only_global:
-            rows, writes = rows[rows[:, 4] >= _GLOBAL], writes[rows[:, 4] >= _GLOBAL]
+        rows, access = self._rows()
+        rows, access = rows[rows[:, 4] >= _GLOBAL], access[rows[:, 4] >= _GLOBAL]
         if not len(rows):
             return False
-        places, number = np.unique(place(rows), axis=0, return_inverse=True)
-        number = number.ravel()
-        low = np.full(len(places), np.iinfo(np.int64).max)
-        high = np.full(len(places), -1)
-        np.minimum.at(low, number, owner(rows))
-        np.maximum.at(high, number, owner(rows))
-        written = np.zeros(len(places), np.bool_)
-        written[number[writes]] = True
+        _, place = np.unique(rows[:, 4], return_inverse=True)
+        owner = (rows[:, 0] << 40) + (rows[:, 1] << 20) + rows[:, 3]
+        low = np.full(place.max() + 1, np.iinfo(np.int64).max)
+        high = np.full(place.max() + 1, -1)
+        np.minimum.at(low, place, owner)
+        np.maximum.at(high, place, owner)
+        written = np.zeros(len(low), np.bool_)
+        written[place[access & 1 == 1]] = True
         return bool((written & (low != high)).any())
+
+    def _rows(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return all bytes touched but by atomics, and of each row its instruction.
+
+        That is twice the place of its text among all in order, and 1 where it writes.
+        """
+        texts = {text: n for n, text in enumerate(sorted({one.text for one in self._accesses}))}
+        rows, access = [np.zeros((0, 5), np.int64)], [np.zeros(0, np.int64)]
+        for one in self._accesses:
+            if one.writes is not None:
+                rows.append(one.rows)
+                access.append(np.full(len(one.rows), 2 * texts[one.text] + one.writes))
+        return np.concatenate(rows), np.concatenate(access)
 
 
 def _width(name: str, rest: tuple[Any, ...], options: dict[str, Any]) -> int:

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from tiledsl.dialects.diagnostics import CompilerBug
 from tiledsl.targets.gpu.emulator.barriers import Barriers
 from tiledsl.targets.gpu.emulator.clocks import Clocks
-from tiledsl.targets.gpu.emulator.cohort import Access, Cohort, Lanes
+from tiledsl.targets.gpu.emulator.cohort import Access, Cohort, Lanes, Mode
 from tiledsl.targets.gpu.emulator.engine import Engine
 from tiledsl.targets.gpu.emulator.findings import Kind
 from tiledsl.targets.gpu.emulator.program import BasicBlock, Instruction
@@ -97,7 +97,9 @@ class Machine(Engine):
         self.threads = cohort.blocks * cohort.threads
         super().__init__(cohort, blocks, self.threads)
         self.layout = layout
-        self.regs: list[NDArray[Any]] = [_garbage(self.threads, held) for held in layout.registers]
+        self.regs: list[NDArray[Any]] = [
+            _garbage(self.threads, held, cohort.mode) for held in layout.registers
+        ]
         self.lane = (np.arange(self.threads) % WARP_SIZE).astype(np.uint32)
         self.memory = cohort.memory
         self.clocks = Clocks(cohort.blocks, cohort.warps)
@@ -242,7 +244,11 @@ class Machine(Engine):
             )
 
 
-def _garbage(threads: int, held: Any) -> NDArray[Any]:
+_GARBAGE = {Mode.EAGER: b"\xcd", Mode.LAZY: b"\x7d"}
+"""Of float32 -4e8 and 2e37: a sum shows either, a minimum or maximum the one or the other."""
+
+
+def _garbage(threads: int, held: Any, mode: Mode) -> NDArray[Any]:
     """Return what a register holds before anything is written to it: on hardware, anything.
 
     A fixed pattern that stands out, so that a kernel that reads it goes wrong, and always the same
@@ -250,7 +256,9 @@ def _garbage(threads: int, held: Any) -> NDArray[Any]:
     """
     if held is np.bool_:
         return np.zeros(threads, np.bool_)
-    return np.full(threads, int.from_bytes(b"\xcd" * np.dtype(held).itemsize, "little"), held)
+    return np.full(
+        threads, int.from_bytes(_GARBAGE[mode] * np.dtype(held).itemsize, "little"), held
+    )
 
 
 _AXES = {"x": 0, "y": 1, "z": 2}

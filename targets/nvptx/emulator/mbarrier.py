@@ -6,6 +6,9 @@ to some mbarrier again: so a kernel that looks ahead goes on, and one that waits
 comes is found deadlocked. A `test_wait` answers at once, but not for ever: after many answers
 without anything happening it parks, too.
 
+In LAZY mode a thread's first question about a phase is always answered with "not yet", as if the
+phase ended a moment later: a kernel that goes on whatever the answer then is not ordered behind it.
+
 Source: PTX ISA 9.7.13.15.
 """
 
@@ -18,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tiledsl.targets.gpu.emulator.cohort import Mask
+from tiledsl.targets.gpu.emulator.cohort import Mask, Mode
 from tiledsl.targets.gpu.emulator.program import End, Instruction, InstructionClass, Step
 from tiledsl.targets.nvptx.emulator import text as ptx
 from tiledsl.targets.nvptx.emulator.mbarrier_state import BYTES, Mbarriers, Use
@@ -164,6 +167,10 @@ class _Question:
     looks: int
     parks: bool
 
+    def subject(self, machine: Machine) -> NDArray[np.int64]:
+        """Return a number for what each active thread asks: which mbarrier, which phase."""
+        return (_numbers(machine, self.phase) << 20) + self.where.offset(machine)
+
     def over(self, machine: Machine) -> Mask:
         """Return, of the active threads, for which the phase is over."""
         wanted = _numbers(machine, self.phase)
@@ -185,6 +192,27 @@ class Answers:
         self._count = np.zeros(machine.threads, np.int64)
         self.due: Mask = np.zeros(machine.threads, np.bool_)
         """Who waited in vain and goes on with "not yet"."""
+        self._asked: dict[int, Mask] = {}
+        """By subject, who has asked for the first time and was not told the end since."""
+
+    def first(self, subject: NDArray[np.int64]) -> Mask:
+        """Return which of the active threads ask about a subject for the first time."""
+        lanes = self._machine.lanes
+        first = np.zeros(self._machine.threads, np.bool_)
+        for one in np.unique(subject):
+            some = lanes[subject == one]
+            asked = self._asked.setdefault(int(one), np.zeros_like(first))
+            first[some[~asked[some]]] = True
+            asked[some] = True
+        return first
+
+    def forget(self, subject: NDArray[np.int64], ended: Mask) -> None:
+        """Begin anew for those of the active threads that are told the end of what they asked."""
+        lanes = self._machine.lanes
+        over = ended[lanes]
+        for one in np.unique(subject[over]):
+            if (asked := self._asked.get(int(one))) is not None:
+                asked[lanes[over & (subject == one)]] = False
 
     def may(self, mask: Mask, looks: int) -> Mask:
         """Return which threads may be told so."""
@@ -247,10 +275,30 @@ def _decode_wait(instruction: ptx.Parsed, context: Context) -> Ending:
 
 
 def _ask(machine: Machine, question: _Question, place: Place) -> int | None:
+    """Answer who asks; in LAZY mode those who ask for the first time with "not yet"."""
+    if machine.cohort.mode is not Mode.LAZY:
+        return _answer(machine, question, place)
+    first = machine.part(Answers).first(question.subject(machine))
+    if not first.any():
+        return _answer(machine, question, place)
+    lanes = np.flatnonzero(first)
+    question.answer(machine, lanes, np.zeros(len(lanes), np.bool_))
+    again = machine.active & ~first
+    if not again.any():
+        return place.following
+    machine.scheduler.go(first, place.following)
+    following = machine.narrowed(again, lambda inner: _answer(inner, question, place))
+    if following is not None:
+        machine.scheduler.go(again, following)
+    return None
+
+
+def _answer(machine: Machine, question: _Question, place: Place) -> int | None:
     """Answer who can be answered; the others wait here and ask again."""
     over = question.over(machine)
     not_yet = machine.active & ~over
     answers = machine.part(Answers)
+    answers.forget(question.subject(machine), over)
     told = not_yet & answers.due if question.parks else answers.may(not_yet, question.looks)
     if told.any():
         answers.tell(told)

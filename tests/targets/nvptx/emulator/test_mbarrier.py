@@ -183,6 +183,37 @@ def test_a_producer_and_a_consumer_take_turns(mode: Mode) -> None:
     assert outcome.arrays[0][:32].tolist() == [6 * lane + 1500 for lane in range(32)]
 
 
+@pytest.mark.parametrize(("mode", "kinds"), [(Mode.EAGER, set[Kind]()), (Mode.LAZY, {Kind.RACE})])
+def test_a_wait_that_does_not_ask_again_shows_in_lazy_mode(mode: Mode, kinds: set[Kind]) -> None:
+    body = (
+        _start(32)
+        + """
+    setp.lt.u32 %p5, %t, 32; @!%p5 bra CONSUMER;
+    mov.u32 %r9, 7; st.shared.u32 [%r60+16], %r9; mbarrier.arrive.shared.b64 _, [%r60];
+    bra END;
+    CONSUMER: mbarrier.try_wait.parity.shared.b64 %p2, [%r60], 0;
+    ld.shared.u32 %r14, [%r60+16];
+    END:
+    """
+    )
+    assert _run(body, mode=mode).kinds == kinds
+
+
+def test_a_phase_is_told_at_the_second_question_in_lazy_mode() -> None:
+    ask = "mbarrier.test_wait.parity.shared.b64 %p{}, [%r60], 0;"
+    body = (
+        _start(64)
+        + f"""
+    mbarrier.arrive.shared.b64 _, [%r60]; bar.sync 0;
+    {ask.format(2)} {ask.format(3)} {ask.format(4)}
+    selp.b32 %r9, 1, 0, %p2; selp.b32 %r10, 2, 0, %p3; selp.b32 %r11, 4, 0, %p4;
+    or.b32 %r9, %r9, %r10; or.b32 %r9, %r9, %r11; st.global.u32 [%d2], %r9;
+    """
+    )
+    assert set(_run(body, mode=Mode.EAGER).arrays[0].tolist()) == {7}
+    assert set(_run(body, mode=Mode.LAZY).arrays[0].tolist()) == {2}
+
+
 def test_a_consumer_that_releases_nothing_stops_the_producer() -> None:
     outcome = _run(_PIPELINE.replace("{release}", ""))
     assert outcome.kinds == {Kind.DEADLOCK}
