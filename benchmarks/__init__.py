@@ -7,5 +7,6 @@
 
 Results are checked before they are timed. What is timed, and how, `measure` says; a table, the
 numbers as JSON and plots of ratios go to benchmarks/results. Each family is a module with a
-function `cases`: gemm, attention, norm (memory), overhead (launches and compilation).
+function `cases`: tutorial (vector add, ex04's product), gemm, attention, norm (memory), overhead
+(launches and compilation).
 """

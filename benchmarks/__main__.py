@@ -9,7 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-FAMILIES = ("gemm", "attention", "norm", "overhead")
+FAMILIES = ("tutorial", "gemm", "attention", "norm", "overhead")
 
 
 def main() -> None:
