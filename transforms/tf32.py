@@ -5,7 +5,7 @@ from registers are given rounded ones as they are multiplied. Those that read sh
 the bits that tf32 lacks, so that what is written there must have been rounded before: to nearest,
 ties away from zero, as `cvt.rna.tf32.f32` does. A copy of boxes rounds on its way where nobody else
 reads what it brings: TMA's type TFLOAT32, as CUTLASS uses it ("TMA converts f32 input to tf32").
-How that rounds is documented nowhere and was not seen on a device yet: to nearest is assumed.
+How that rounds is documented nowhere; an H200 rounds to nearest, ties to even.
 """
 
 from __future__ import annotations

@@ -148,6 +148,8 @@ def test_products_of_words_and_bytes_read_boxes_that_lie_either_way(
 def test_tf32_is_rounded_to_nearest_also_by_copies_of_boxes(chip: str) -> None:
     rng = np.random.default_rng(5)
     a, b = (rng.standard_normal((64, 64), dtype=np.float32) for _ in range(2))
+    for x in (a, b):
+        x.view(np.uint32)[:] |= np.uint32(1)  # no ties
     half, kept = np.uint32(1 << 12), np.uint32(0xFFFFE000)
     near = [(x.view(np.uint32) + half & kept).view(np.float32).astype(np.float64) for x in (a, b)]
     for turned in (False, True):
@@ -158,6 +160,23 @@ def test_tf32_is_rounded_to_nearest_also_by_copies_of_boxes(chip: str) -> None:
         assert made is not None
         assert ("wgmma" in str(made.asm["ptx"])) == (chip == "sm_90a")
         np.testing.assert_allclose(c, near[0] @ (near[1].T if turned else near[1]), atol=2e-5)
+
+
+@pytest.mark.parametrize("where", ["emulate:sm_90a", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_where_tma_rounds_to_tf32_ties_go_to_even(where: str) -> None:
+    bits = np.random.default_rng(6).integers(100 << 23, 150 << 23, (64, 64)).astype(np.uint32)
+    bits[:, ::2] = bits[:, ::2] & np.uint32(0xFFFFE000) | np.uint32(0x1000)
+    odd = bits >> np.uint32(13) & np.uint32(1)
+    even = (bits + np.uint32(0xFFF) + odd & np.uint32(0xFFFFE000)).view(np.float32)
+    c = np.zeros((64, 64), np.float32)
+    one, sizes, blocks = np.eye(64, dtype=np.float32), (64,) * 6, {"BM": 64, "BN": 64, "BK": 32}
+    with tile.device(where):
+        made = product[1, 1](
+            bits.view(np.float32), one, c, *sizes, **blocks, TURNED=True, PRECISION="tf32"
+        )
+    assert made is not None
+    if "cp.async.bulk.tensor" in str(made.asm["ptx"]):  # of a GPU that has it
+        np.testing.assert_array_equal(c, even)
 
 
 @tile.jit

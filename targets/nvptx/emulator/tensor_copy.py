@@ -145,9 +145,11 @@ class Box:
 
 
 def _to_tf32(bits: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """Round f32 to tf32: to nearest, ties away from zero, which no device has confirmed yet."""
+    """Round f32 to tf32 as an H200 does: to nearest, ties to even. What NaN becomes is a guess."""
     nan = bits & 0x7FFFFFFF > 0x7F800000
-    return np.where(nan, np.uint32(0x7FFFFFFF), bits + np.uint32(0x1000) & np.uint32(0xFFFFE000))
+    odd = bits >> np.uint32(13) & np.uint32(1)
+    rounded = bits + np.uint32(0xFFF) + odd & np.uint32(0xFFFFE000)
+    return np.where(nan, np.uint32(0x7FFFFFFF), rounded)
 
 
 def box_at(tensor: TensorMap, coordinates: list[int]) -> Box:
