@@ -160,8 +160,8 @@ def torch_stream() -> Callable[[int], int]:
 
 
 OVERLAP = "TILEDSL_OVERLAP_LAUNCHES"
-"""The variable that, set to 1, lets launches begin before the one ahead has ended, where kernels
-wait for that by themselves."""
+"""The variable that, set to 0, keeps launches from beginning before the one ahead has ended, which
+kernels otherwise wait for by themselves."""
 
 
 class Loaded:
@@ -184,7 +184,7 @@ class Loaded:
         self.limits: Sequence[int] = grid_limits(owner, chip)
         self._threads = artifact.threads
         words = compiled.request.options.ptxas_options if vendor == "cuda" else ""
-        overlaps = artifact.overlaps and os.environ.get(OVERLAP) == "1"
+        overlaps = artifact.overlaps and os.environ.get(OVERLAP) != "0"
         options = LaunchOptions(programmatic=overlaps, compiler=words)
         self._kernel: Kernel = _driver(vendor).load(
             _binary(artifact, place), artifact.entry, artifact.shared_bytes, index, options
