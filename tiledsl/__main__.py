@@ -48,6 +48,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (KernelError, CompilerBug) as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt as interrupt:
+        print("\n" + ": ".join(["interrupted", *map(str, interrupt.args)]), file=sys.stderr)
+        return 130  # as a shell has it of SIGINT
     return 0
 
 

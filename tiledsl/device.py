@@ -55,6 +55,7 @@ def device(
     *,
     mode: Literal["lazy", "eager"] | None = None,
     findings: Literal["error", "warn"] | None = None,
+    step_limit: int | None = None,
 ) -> Generator[None]:
     """Run kernels whose arrays are in host memory on `spec` within this block.
 
@@ -68,12 +69,15 @@ def device(
             missing wait shows; or "eager", at once.
         findings: Of an emulated device, whether what a kernel does wrong is an "error" (the
             default; what it wrote is then lost) or makes it "warn".
+        step_limit: Of an emulated device, how many basic blocks (pieces of code without a branch) a
+            warp may execute before its loop counts as endless; the default is two million, or what
+            TILEDSL_EMULATE_STEPS says. A loop in which nothing changes is found without it.
 
     Raises:
         KernelError: It names no kind of device, or the options do not go with it.
     """
     place = normalize(spec)
-    options = {"mode": mode, "findings": findings}
+    options: dict[str, object] = {"mode": mode, "findings": findings, "step_limit": step_limit}
     given = {name: value for name, value in options.items() if value is not None}
     if given and not place.startswith(EMULATE):
         raise KernelError(f"{', '.join(given)}: expected an emulated device, found {spec!r}")
@@ -86,7 +90,7 @@ def device(
 
 
 @contextmanager
-def _emulating(options: dict[str, str]) -> Generator[None]:
+def _emulating(options: dict[str, object]) -> Generator[None]:
     from tiledsl.targets.gpu.emulator import settings
 
     if "mode" in options:
@@ -94,6 +98,8 @@ def _emulating(options: dict[str, str]) -> Generator[None]:
     if options.get("findings", "error") not in ("error", "warn"):
         found = options["findings"]
         raise KernelError(f'findings: expected "error" or "warn", found {found!r}')
+    if "step_limit" in options:
+        settings.check_step_limit(options["step_limit"])
     with settings.use(**options):
         yield
 

@@ -35,6 +35,7 @@ def emulate(
     mode: Literal["lazy", "eager"] | None = None,
     findings: Literal["error", "warn", "report"] = "error",
     uninitialized: Collection[str] = (),
+    step_limit: int | None = None,
     **kwargs: Any,
 ) -> Report:
     """Run a kernel once on an emulated chip.
@@ -49,6 +50,7 @@ def emulate(
             "warn"; or "report": nothing but an entry in the report.
         uninitialized: Parameters whose arrays count as never written, so that reading what the
             kernel itself did not write before is a finding.
+        step_limit: How many basic blocks a warp may execute: see `tile.device`.
         **kwargs: Further arguments of the kernel, constexprs and options, as of a launch.
 
     Returns:
@@ -73,7 +75,7 @@ def emulate(
         raise KernelError(f"uninitialized: kernel `{kernel.name}` has no parameter `{names}`")
     reports: list[Report] = []
     with (
-        device(f"{EMULATE}:{target}", mode=mode),
+        device(f"{EMULATE}:{target}", mode=mode, step_limit=step_limit),
         settings.use(
             findings=findings, report=reports.append, uninitialized=frozenset(uninitialized)
         ),

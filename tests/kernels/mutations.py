@@ -32,7 +32,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -53,7 +53,7 @@ from tests.kernels.traces import Trace
 from tests.kernels.watches import Watch
 from tiledsl.dialects.diagnostics import CompilerBug, KernelError
 from tiledsl.targets.driver import Grid
-from tiledsl.targets.gpu.emulator import engine, settings
+from tiledsl.targets.gpu.emulator import settings
 from tiledsl.targets.gpu.emulator import grid as grids
 from tiledsl.targets.gpu.emulator.cohort import Mode
 from tiledsl.targets.gpu.emulator.counters import Counters
@@ -136,6 +136,7 @@ class Recorded:
         arrays: Its arrays as they were before.
         after: What they hold after it.
         programs: Texts that were decoded, for this launch or others.
+        step_limit: Basic blocks that a warp may execute (a mutant may have lost the end of a loop).
     """
 
     driver: EmulatorDriver
@@ -145,6 +146,7 @@ class Recorded:
     arrays: Sequence[Contents]
     after: Sequence[NDArray[np.uint8]]
     programs: dict[str, Program]
+    step_limit: int = 100_000
 
     def judge(self, text: str) -> str:
         """Run another text over the memory as it was; returns what gives it away, "" if nothing."""
@@ -191,17 +193,16 @@ class Recorded:
 
     def verdict(self, mutant: Mutant, effects: Effects) -> Verdict:
         """Say what this launch makes of a mutant."""
+        if effects.turns:
+            self.step_limit = _LONGER * effects.turns + 1000
         if mutant.line not in effects.executed:
             return Verdict(NOT_EXECUTED)
         if mutant.kind == "wait" and mutant.line in effects.idle:
             return Verdict(NO_EFFECT, "changes nothing")
-        with pytest.MonkeyPatch.context() as patch:
-            if effects.turns:
-                patch.setattr(engine, "LIMIT", _LONGER * effects.turns + 1000)
-            told, trace = self.judge_and_trace(mutant.text)
-            if told:
-                return Verdict(CAUGHT, told)
-            why = self._harmless(mutant, effects, trace)
+        told, trace = self.judge_and_trace(mutant.text)
+        if told:
+            return Verdict(CAUGHT, told)
+        why = self._harmless(mutant, effects, trace)
         return Verdict(NO_EFFECT, why) if why else Verdict(SURVIVED)
 
     def _harmless(self, mutant: Mutant, effects: Effects, trace: Trace) -> str:
@@ -265,7 +266,8 @@ class Recorded:
     def _run(self, program: Program, findings: Findings) -> Counters | None:
         for one in self.arrays:
             one.restore(self.driver.memory)
-        return grids.run(program, self.launch, findings)
+        launch = replace(self.launch, step_limit=self.step_limit)
+        return grids.run(program, launch, findings)
 
 
 @dataclass(frozen=True)
@@ -326,7 +328,6 @@ def record(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(EmulatedKernel, "launch", launch)
         patch.setattr(ptxas, "find_ptxas", lambda: None)
-        patch.setattr(engine, "LIMIT", 100_000)  # what is taken away may have ended a loop
         with tile.device(f"emulate:{chip}", mode=mode.value):
             run()
 

@@ -19,7 +19,6 @@ import pytest
 import tiledsl as tile
 from tests.kernels.good_kernels import GOOD
 from tests.kernels.mutations import Recorded, record
-from tiledsl.targets.gpu.emulator import engine
 from tiledsl.targets.gpu.emulator.findings import Finding, Kind
 
 NVIDIA, AMD = ("sm_80", "sm_90a"), ("gfx942", "gfx1201")
@@ -51,6 +50,7 @@ class Fault:
 IMPOSSIBLE = {
     (Kind.DIVERGENT_BARRIER, "gfx942"): "a barrier is the wave's, whichever of its lanes are on",
     (Kind.DIVERGENT_BARRIER, "gfx1201"): "a barrier is the wave's, whichever of its lanes are on",
+    (Kind.DEADLOCK, "gfx942"): "only barriers wait, and for waves that have not ended",
     # Planted on gfx1100 instead, whose matrix instructions want operands twice.
     (Kind.UNDEFINED, "gfx942"): "no instruction of it that the emulator knows leaves any undefined",
     (
@@ -132,10 +132,11 @@ def spinning(flag, out):
     tile.store(out, 1)
 
 
-def _spinning(chip: str) -> Sequence[Finding]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engine, "LIMIT", 2000)
-        return emulated(spinning, _zeros(1, np.int32), _zeros(1, np.int32))(chip)
+@tile.jit
+def counting(flag, out):
+    while tile.atomic_add(flag, 1) >= 0:  # counts for ever
+        pass
+    tile.store(out, 1)
 
 
 _IN_KERNELS = [
@@ -175,7 +176,18 @@ _IN_KERNELS = [
         "assertion",
         emulated(assuming, np.array([5], np.int32), 7, debug=True),
     ),
-    Fault(Kind.DEADLOCK, "endless", _spinning, "no end after 2000 basic blocks"),
+    Fault(
+        Kind.ENDLESS,
+        "endless",
+        emulated(spinning, _zeros(1, np.int32), _zeros(1, np.int32)),
+        "and nothing changes any more",
+    ),
+    Fault(
+        Kind.ENDLESS,
+        "counts for ever",
+        emulated(counting, _zeros(1, np.int32), _zeros(1, np.int32), step_limit=1000),
+        "no end after 1,000 steps",
+    ),
 ]
 
 

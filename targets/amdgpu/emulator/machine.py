@@ -36,6 +36,7 @@ from tiledsl.targets.amdgpu.emulator.lanes import POISON
 from tiledsl.targets.amdgpu.emulator.memory_units import MemoryUnits
 from tiledsl.targets.amdgpu.emulator.text import EXEC, TTMP
 from tiledsl.targets.gpu.emulator.cohort import Cohort
+from tiledsl.targets.gpu.emulator.endless import Arrays
 from tiledsl.targets.gpu.emulator.engine import Engine
 from tiledsl.targets.gpu.emulator.program import BasicBlock
 from tiledsl.targets.gpu.emulator.scheduler import Mask
@@ -65,6 +66,8 @@ class Machine(Engine):
         thread_of: The flat thread of each lane, (waves, lanes); of a lane without one, the last.
         outstanding: Registers that loads have still to write.
     """
+
+    UNITS = "waves"
 
     v_u16: Views
     v_i16: Views
@@ -217,6 +220,15 @@ class Machine(Engine):
         if block.end_registers & self.outstanding:
             self.memory.touched(block.instructions[-1], block.end_registers & self.outstanding)
         return block.end(self)
+
+    def registers(self) -> Arrays:
+        """Return every register."""
+        return self.sgpr, self.scc, self.mode, self.vgpr
+
+    def memories(self) -> Arrays:
+        """Return the bytes of LDS, private and global memory."""
+        memory = self.memory
+        return memory.shared.data, memory.private.data, *self.cohort.memory.contents()
 
     # --- masks -----------------------------------------------------------------------------------
 

@@ -44,7 +44,7 @@ class PrivateMemory:
 
     def __init__(self, threads: int, size: int) -> None:
         self.size = size
-        self._bytes = np.zeros((threads, max(size, 1)), np.uint8)
+        self.data = np.zeros((threads, max(size, 1)), np.uint8)
         self._written = np.zeros((threads, max(size, 1)), np.bool_)
 
     def read(self, access: Access, offset: Offsets, width: int) -> NDArray[np.uint8]:
@@ -58,7 +58,7 @@ class PrivateMemory:
                 fresh,
                 lambda at: f"read of {width} bytes at byte {int(offset[at])} of private memory",
             )
-        found = self._bytes[lanes, columns]
+        found = self.data[lanes, columns]
         found[bad] = 0
         return found
 
@@ -66,7 +66,7 @@ class PrivateMemory:
         """Write bytes, (lanes, width); what is out of bounds is dropped."""
         columns, bad = self._checked(access, offset, values.shape[1], "write")
         lanes = access.lanes[~bad, None]
-        self._bytes[lanes, columns[~bad]] = values[~bad]
+        self.data[lanes, columns[~bad]] = values[~bad]
         self._written[lanes, columns[~bad]] = True
 
     def _checked(

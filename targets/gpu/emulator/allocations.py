@@ -147,6 +147,10 @@ class Allocations:
         """Return a view of bytes that the caller knows to be allocated."""
         return self._words.bytes[address - BASE : address - BASE + size]
 
+    def contents(self) -> list[NDArray[np.uint8]]:
+        """Return a view of each allocation's bytes."""
+        return [self.bytes_at(one.low, one.size) for one in self._allocations]
+
     def snapshot(self) -> list[tuple[int, bytes, bytes | None]]:
         """Return a copy of everything, for `restore` and for comparing: address, bytes, flags."""
         return [

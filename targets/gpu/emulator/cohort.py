@@ -25,6 +25,9 @@ Lanes = NDArray[np.intp]
 """Flat threads."""
 Mask = NDArray[np.bool_]
 
+STEP_LIMIT = 2_000_000
+"""Basic blocks that a warp may execute, unless somebody says otherwise: a minute or more."""
+
 
 class Mode(Enum):
     """When an asynchronous operation takes effect.
@@ -53,6 +56,8 @@ class Cohort:
         counters: Where costs go; None where nobody asked for a report.
         mode: When asynchronous operations take effect.
         atomic: Whether the kernel has atomics on global memory, which may order its blocks.
+        step_limit: Basic blocks that a warp may execute before it is said not to end.
+        progress: Where the number of the block that is executed is left now and then, if anywhere.
         clocks: The warps' clocks, once the machine has made them.
     """
 
@@ -67,6 +72,8 @@ class Cohort:
     counters: Counters | None = None
     mode: Mode = Mode.EAGER
     atomic: bool = False
+    step_limit: int = STEP_LIMIT
+    progress: NDArray[np.int64] | None = None
     clocks: Clocks | None = None
     block_of: Lanes = field(init=False)
     """Block in the cohort of each flat thread."""

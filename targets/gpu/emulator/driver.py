@@ -148,8 +148,9 @@ class EmulatorDriver(Immediate):
         findings = Findings()
         counting = chosen.report is not None
         launch = Launch(
-            grid, threads, arguments, shared, self.memory, Mode(mode), counting=counting
-        )
+            grid, threads, arguments, shared, self.memory, Mode(mode), counting=counting,
+            step_limit=settings.current_step_limit(),
+        )  # fmt: skip
         with self._lock:
             self.memory.name(chosen.names)
             for named in chosen.names:

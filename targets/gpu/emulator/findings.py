@@ -27,6 +27,7 @@ class Kind(Enum):
     MISSING_WAIT = "missing wait"
     MISALIGNED = "misaligned access"
     DEADLOCK = "deadlock"
+    ENDLESS = "endless loop"
     DIVERGENT_BARRIER = "divergent barrier"
     ASSERTION = "failed device_assert"
     UNDEFINED = "undefined behaviour"
@@ -83,6 +84,11 @@ class Findings:
 
     def __len__(self) -> int:
         return len(self._found)
+
+    @property
+    def endless(self) -> bool:
+        """Whether a loop was found that has no end."""
+        return any(kind is Kind.ENDLESS for kind, _ in self._found)
 
     def add(self, finding: Finding) -> None:
         """File a finding; one of the same kind and instruction only counts."""

@@ -15,6 +15,7 @@ same memory each time.
 
 from __future__ import annotations
 
+import mmap
 import os
 import pickle
 import signal
@@ -30,6 +31,7 @@ from numpy.typing import NDArray
 from tiledsl.dialects.diagnostics import CompilerBug, KernelError
 from tiledsl.targets.gpu.emulator.cohort import Cohort
 from tiledsl.targets.gpu.emulator.counters import Counters
+from tiledsl.targets.gpu.emulator.engine import describe_place
 from tiledsl.targets.gpu.emulator.findings import Finding, Findings
 from tiledsl.targets.gpu.emulator.launch import Launch, Program
 from tiledsl.targets.gpu.emulator.settings import processes
@@ -66,9 +68,13 @@ def run(program: Program, launch: Launch, findings: Findings) -> Counters | None
     rest = (time.perf_counter() - start) * (len(cohorts) - 1)
     workers = min(processes(), len(cohorts) - 1)
     alone = program.atomic or workers < 2 or rest < _WORTH_FORKING or not hasattr(os, "fork")
+    if findings.endless:
+        return total  # the other cohorts' time is not worth hearing it again
     if alone:
         for blocks in cohorts[1:]:
             total = _add(total, _run_cohort(program, launch, blocks), findings)
+            if findings.endless:
+                break
         return total
     for outcome in _run_forked(program, launch, cohorts[1:], workers):
         total = _add(total, outcome, findings)
@@ -93,7 +99,12 @@ def _cut(program: Program, launch: Launch) -> list[NDArray[np.int64]]:
     return [every[first : first + blocks] for first in range(0, len(every), blocks)]
 
 
-def _run_cohort(program: Program, launch: Launch, blocks: NDArray[np.int64]) -> _Outcome:
+def _run_cohort(
+    program: Program,
+    launch: Launch,
+    blocks: NDArray[np.int64],
+    progress: NDArray[np.int64] | None = None,
+) -> _Outcome:
     x, y, _ = launch.grid
     findings = Findings()
     cohort = Cohort(
@@ -107,6 +118,8 @@ def _run_cohort(program: Program, launch: Launch, blocks: NDArray[np.int64]) -> 
         findings,
         mode=launch.mode,
         atomic=program.atomic,
+        step_limit=launch.step_limit,
+        progress=progress,
     )
     if launch.counting:
         cohort.counters = Counters(len(program.instructions), program.rules, cohort.warp_of)
@@ -131,15 +144,21 @@ def _run_forked(
 ) -> list[_Outcome]:
     """Return the outcomes of the cohorts, in order; child k runs each `workers`-th from k on."""
     children: list[tuple[int, int]] = []
+    progress = np.frombuffer(mmap.mmap(-1, 8 * workers), np.int64)
+    number = 0
     try:
         for number in range(workers):
-            children.append(_start(program, launch, cohorts[number::workers]))
+            mine = progress[number : number + 1]
+            children.append(_start(program, launch, cohorts[number::workers], mine))
         outcomes: list[_Outcome | None] = [None] * len(cohorts)
         for number in range(workers):
             data = _read(children[0][1])
             process, pipe = children.pop(0)
             os.close(pipe)
             outcomes[number::workers] = _outcomes(data, os.waitpid(process, 0)[1])
+    except KeyboardInterrupt:
+        here = program.blocks[int(progress[number])]
+        raise KeyboardInterrupt(describe_place(here)) from None
     finally:
         for process, pipe in children:
             os.close(pipe)
@@ -149,7 +168,10 @@ def _run_forked(
 
 
 def _start(
-    program: Program, launch: Launch, cohorts: Sequence[NDArray[np.int64]]
+    program: Program,
+    launch: Launch,
+    cohorts: Sequence[NDArray[np.int64]],
+    progress: NDArray[np.int64],
 ) -> tuple[int, int]:
     """Fork a child that runs some cohorts; returns its id and the pipe that it answers through."""
     reading, writing = os.pipe()
@@ -164,18 +186,21 @@ def _start(
     try:
         os.close(reading)
         with os.fdopen(writing, "wb") as answer:
-            pickle.dump(_answer(program, launch, cohorts), answer)
+            pickle.dump(_answer(program, launch, cohorts, progress), answer)
         status = 0
     finally:
         os._exit(status)  # neither the parent's handlers nor its buffers are the child's
 
 
 def _answer(
-    program: Program, launch: Launch, cohorts: Sequence[NDArray[np.int64]]
+    program: Program,
+    launch: Launch,
+    cohorts: Sequence[NDArray[np.int64]],
+    progress: NDArray[np.int64],
 ) -> list[_Outcome] | tuple[str, str]:
     """Return the outcomes, or the kind and text of an error."""
     try:
-        return [_run_cohort(program, launch, blocks) for blocks in cohorts]
+        return [_run_cohort(program, launch, blocks, progress) for blocks in cohorts]
     except (KernelError, CompilerBug) as error:
         return type(error).__name__, error.message
     except BaseException:

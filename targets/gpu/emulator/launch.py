@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from tiledsl.targets.driver import Grid
-from tiledsl.targets.gpu.emulator.cohort import Cohort, Mode
+from tiledsl.targets.gpu.emulator.cohort import STEP_LIMIT, Cohort, Mode
 from tiledsl.targets.gpu.emulator.counters import Rules
 from tiledsl.targets.gpu.emulator.engine import Engine
 from tiledsl.targets.gpu.emulator.memory import GlobalMemory
@@ -26,6 +26,7 @@ class Launch:
         memory: The device's memory.
         mode: When asynchronous operations take effect.
         counting: Whether costs are counted.
+        step_limit: Basic blocks that a warp may execute.
     """
 
     grid: Grid
@@ -35,6 +36,7 @@ class Launch:
     memory: GlobalMemory
     mode: Mode = Mode.EAGER
     counting: bool = False
+    step_limit: int = STEP_LIMIT
 
 
 class Program(Protocol):

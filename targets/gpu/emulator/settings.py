@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from tiledsl.dialects.diagnostics import KernelError
+from tiledsl.targets.gpu.emulator.cohort import STEP_LIMIT
 
 if TYPE_CHECKING:
     from tiledsl.targets.gpu.emulator.memory import Named
@@ -24,6 +25,7 @@ OnFindings = Literal["error", "warn", "report"]
 
 MODE_VARIABLE = "TILEDSL_EMULATE_MODE"
 PROCESSES_VARIABLE = "TILEDSL_EMULATE_PROCESSES"
+STEPS_VARIABLE = "TILEDSL_EMULATE_STEPS"
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,8 @@ class Settings:
         findings: Whether they raise a `KernelError`, warn, or only go into the report.
         names: The arrays of the launch.
         uninitialized: Parameters whose arrays count as never written.
+        step_limit: How many basic blocks a warp may execute before its loop counts as endless.
+            None: as TILEDSL_EMULATE_STEPS says, else `cohort.STEP_LIMIT`.
         report: Gets what the launch cost; None where nobody asked, and nothing is counted.
     """
 
@@ -43,6 +47,7 @@ class Settings:
     findings: OnFindings = "error"
     names: Sequence[Named] = ()
     uninitialized: Collection[str] = ()
+    step_limit: int | None = None
     report: Callable[[Report], None] | None = None
 
 
@@ -84,9 +89,30 @@ def current_mode() -> ModeName:
 
 def processes() -> int:
     """Return how many processes one launch may use: TILEDSL_EMULATE_PROCESSES, else all cores."""
-    chosen = os.environ.get(PROCESSES_VARIABLE)
+    chosen = _positive(PROCESSES_VARIABLE)
+    if chosen is not None:
+        return chosen
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+
+
+def check_step_limit(limit: object) -> int:
+    """Return a limit of steps, or raise a `KernelError`."""
+    if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
+        raise KernelError(f"step_limit: expected a positive integer, found {limit!r}")
+    return limit
+
+
+def current_step_limit() -> int:
+    """Return how many basic blocks a warp of a launch may execute now."""
+    chosen = _current.get().step_limit
+    return chosen or _positive(STEPS_VARIABLE) or STEP_LIMIT
+
+
+def _positive(variable: str) -> int | None:
+    """Return the number in a variable of the environment; None where there is none."""
+    chosen = os.environ.get(variable)
     if not chosen:
-        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+        return None
     if not chosen.isdecimal() or int(chosen) < 1:
-        raise KernelError(f"{PROCESSES_VARIABLE}: expected a positive integer, found {chosen!r}")
+        raise KernelError(f"{variable}: expected a positive integer, found {chosen!r}")
     return int(chosen)

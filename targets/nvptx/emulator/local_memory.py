@@ -29,8 +29,8 @@ class LocalMemory:
     def __init__(self, threads: int, size: int) -> None:
         self.size = size
         self._stride = -(-size // 16) * 16
-        data, written = (np.zeros(threads * self._stride, np.uint8) for _ in range(2))
-        self._words = {width: data.view(kind) for width, kind in UNSIGNED.items()}
+        self.data, written = (np.zeros(threads * self._stride, np.uint8) for _ in range(2))
+        self._words = {width: self.data.view(kind) for width, kind in UNSIGNED.items()}
         self._written = {width: written.view(kind) for width, kind in UNSIGNED.items()}
         """Bytes of 1 where something was written."""
 

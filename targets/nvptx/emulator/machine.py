@@ -28,6 +28,7 @@ from tiledsl.dialects.diagnostics import CompilerBug
 from tiledsl.targets.gpu.emulator.barriers import Barriers
 from tiledsl.targets.gpu.emulator.clocks import Clocks
 from tiledsl.targets.gpu.emulator.cohort import Access, Cohort, Lanes, Mode
+from tiledsl.targets.gpu.emulator.endless import Arrays
 from tiledsl.targets.gpu.emulator.engine import Engine
 from tiledsl.targets.gpu.emulator.findings import Kind
 from tiledsl.targets.gpu.emulator.program import BasicBlock, Instruction
@@ -127,6 +128,14 @@ class Machine(Engine):
         if self.watch is not None:
             return self.watch(block)
         return super().execute(block)
+
+    def registers(self) -> Arrays:
+        """Return every register."""
+        return self.regs
+
+    def memories(self) -> Arrays:
+        """Return the bytes of shared, local and global memory."""
+        return self.shared.data, self.local.data, *self.memory.contents()
 
     # --- which threads ---------------------------------------------------------------------------
 

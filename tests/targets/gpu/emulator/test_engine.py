@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from tests.targets.gpu.emulator.worlds import World, instruction
-from tiledsl.targets.gpu.emulator import engine
 from tiledsl.targets.gpu.emulator.barriers import BarrierWait
 from tiledsl.targets.gpu.emulator.engine import Engine
 from tiledsl.targets.gpu.emulator.findings import Kind
@@ -212,18 +211,95 @@ def test_waiting_for_what_never_comes_is_a_deadlock() -> None:
     assert world.messages() == ["nothing can go on: 4 wait for Godot"]
 
 
-def test_a_loop_without_an_end_is_a_deadlock(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "LIMIT", 100)
+def test_a_loop_ends_at_the_limit_of_steps() -> None:
     world = World(warps=1)
+    world.cohort.step_limit = 128
     machine = Machine(world, [lambda _: 0])
     machine.run()
-    assert world.kinds() == [Kind.DEADLOCK]
-    assert world.messages() == ["no end after 100 basic blocks: it waits for what nobody does"]
+    assert world.kinds() == [Kind.ENDLESS]
+    assert world.messages() == [
+        "no end after 128 steps (basic blocks) of a warp; `step_limit=` or TILEDSL_EMULATE_STEPS "
+        "allows more"
+    ]
 
 
-def test_two_groups_that_spin_for_each_other_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "LIMIT", 10000)
+def test_two_groups_that_spin_for_each_other_end() -> None:
     world = World(warps=1)
+    world.cohort.step_limit = 10000
     machine = Machine(world, [_branch(lambda m: m.register < 2, 1, 2), lambda _: 1, lambda _: 2])
     machine.run()
-    assert world.kinds() == [Kind.DEADLOCK]
+    assert world.kinds() == [Kind.ENDLESS]
+
+
+class Remembering(Machine):
+    """One that tells its registers."""
+
+    def registers(self) -> list[Any]:
+        return [self.register]
+
+
+def test_a_state_that_comes_again_is_endless_long_before_the_limit() -> None:
+    world = World(warps=1)
+    machine = Remembering(world, [_branch(lambda m: m.register < 3, 0, 1), _exit])
+    machine.run()
+    assert world.kinds() == [Kind.ENDLESS]
+    assert world.messages() == [
+        "3 threads spin, and nothing changes any more: no register, no memory"
+    ]
+    assert len(machine.trace) < 5000
+
+
+def test_a_loop_that_counts_is_not_endless() -> None:
+    world = World(warps=1)
+
+    def counts(machine: Machine) -> Any:
+        machine.register += 1
+        return machine.register < 5000
+
+    machine = Remembering(world, [_branch(counts, 0, 1), _exit])
+    machine.run()
+    assert not world.kinds()
+
+
+def test_whoever_waits_for_those_that_spin_is_asked_before_they_count_as_endless() -> None:
+    world = World(warps=1)
+    flag: list[int] = []
+
+    class Soon:
+        asked = 0
+
+        def ready(self, mask: Any) -> Any:
+            self.asked += 1
+            return mask & (self.asked > 2)
+
+        def describe(self, mask: Any) -> str:
+            return "a while"
+
+    wait = Soon()
+
+    def sleep(machine: Machine) -> None:
+        machine.scheduler.park(machine.active, 3, wait, 2)
+
+    machine = Remembering(
+        world,
+        [
+            _branch(lambda m: m.register < 2, 1, 2),
+            _branch(lambda m: np.full(4, not flag), 1, 4),
+            sleep,
+            lambda m: flag.append(1) or 4,
+            _exit,
+        ],
+    )
+    machine.run()
+    assert not world.kinds()
+
+
+def test_an_interrupt_says_what_was_executed() -> None:
+    world = World(warps=1)
+
+    def interrupt(machine: Machine) -> None:
+        raise KeyboardInterrupt
+
+    machine = Machine(world, [lambda _: 1, interrupt])
+    with pytest.raises(KeyboardInterrupt, match=r"^kernel\.py:1: emulating `block 1`$"):
+        machine.run()
