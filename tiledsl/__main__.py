@@ -29,7 +29,8 @@ from rich.table import Table
 from tiledsl import cache
 from tiledsl.compile import CompiledKernel, make_options
 from tiledsl.dialects.diagnostics import CompilerBug, KernelError
-from tiledsl.emulate import argument, emulate
+from tiledsl.emulate import ARGUMENTS, argument, emulate
+from tiledsl.emulate import grid as grid_of
 from tiledsl.jit import JITFunction
 from tiledsl.jit import compile as compile_kernel
 from tiledsl.targets.target import find, target
@@ -98,17 +99,47 @@ def _add_emulate(commands: Any) -> None:
         "emulate",
         help="run a kernel on an emulated GPU: what it costs and does wrong",
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog=argument.__doc__,
+        epilog=f"""arguments of kernels:
+{ARGUMENTS}
+
+example:
+  python -m tiledsl emulate kernels.py:scale --grid 4 --arg x=fp32[1000]:randn \\
+      --arg out=fp32[1000]:empty --arg n=1000 --constexpr BLOCK=256 --target sm_90a""",
     )
     run.add_argument("kernel", metavar="FILE:KERNEL", help="a Python file and a kernel in it")
-    run.add_argument("--grid", required=True, metavar="X[,Y[,Z]]", help="programs along each axis")
-    run.add_argument("--arg", action="append", default=[], metavar="NAME=VALUE", help="see below")
-    run.add_argument("--constexpr", action="append", default=[], metavar="NAME=VALUE,...")
-    run.add_argument("--target", default="gfx942", metavar="CHIP")
-    run.add_argument("--mode", choices=("lazy", "eager"), help="when copies take effect")
+    run.add_argument(
+        "--grid",
+        required=True,
+        metavar="X[,Y[,Z]]",
+        help='programs along each axis, as "4", "4,2" or "4x2"',
+    )
+    run.add_argument(
+        "--arg", action="append", default=[], metavar="NAME=VALUE", help="an argument: see below"
+    )
+    run.add_argument(
+        "--constexpr",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE,...",
+        help='compile-time parameters, as "BLOCK=256"',
+    )
+    run.add_argument(
+        "--target", default="gfx942", metavar="CHIP", help="as sm_90a or gfx1201; default gfx942"
+    )
+    run.add_argument(
+        "--mode",
+        choices=("lazy", "eager"),
+        help="when asynchronous copies take effect: as late as waits allow (the default) or at once",
+    )
+    run.add_argument(
+        "--step-limit",
+        type=int,
+        metavar="N",
+        help="basic blocks that a warp may execute before its loop counts as endless",
+    )
     run.add_argument("--json", action="store_true", help="print the report as JSON")
-    run.add_argument("--num-warps", type=int, default=4)
-    run.add_argument("--num-stages", type=int, default=3)
+    run.add_argument("--num-warps", type=int, default=4, metavar="N", help="default 4")
+    run.add_argument("--num-stages", type=int, default=3, metavar="N", help="default 3")
     run.set_defaults(run=_emulate)
 
 
@@ -230,7 +261,7 @@ def _compile(options: argparse.Namespace) -> None:
 
 def _emulate(options: argparse.Namespace) -> None:
     kernel = _load(options.kernel)
-    grid = _value(f"({options.grid},)")
+    grid = grid_of(options.grid)
     made = [argument(text) for text in options.arg]
     values: dict[str, Any] = {name: value for name, value, _ in made}
     values |= {k: _value(v) for text in options.constexpr for k, v in _pairs(text).items()}
@@ -241,6 +272,7 @@ def _emulate(options: argparse.Namespace) -> None:
         mode=options.mode,
         findings="report",
         uninitialized=[name for name, _, empty in made if empty],
+        step_limit=options.step_limit,
         num_warps=options.num_warps,
         num_stages=options.num_stages,
         **values,

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from tiledsl.arrays import numpy_dtype
+from tiledsl.descriptor import TensorDescriptor
 from tiledsl.device import EMULATE, device
 from tiledsl.dialects.diagnostics import KernelError
 from tiledsl.jit import JITFunction, describe
@@ -91,7 +92,25 @@ def emulate(
 
 # --- arguments as text ---------------------------------------------------------------------------
 
-_ARRAY = re.compile(r"(?P<dtype>\w+)\[(?P<shape>[\d,x ]*)\](?::(?P<fill>.+))?")
+_ARRAY = re.compile(
+    r"(?:tensor<\s*(?P<element>\w+)\s*,\s*(?P<block>\d+(?:\s*[,x]\s*\d+)*)"
+    r"\s*(?:,\s*(?P<padding>nan|zero)\s*)?>|(?P<dtype>\w+))"
+    r"\s*\[(?P<shape>[\d,x ]*)\](?::(?P<fill>.+))?"
+)
+
+ARGUMENTS = """\
+  x=fp32[1024]:randn                    an array: element type, shape, what it is filled with
+  y=fp16[64,128]                        zeros
+  i=i32[100]:randint(0,9)               random integers from 0 to 8
+  out=fp32[1024]:empty                  never written: a kernel that reads it first is at fault
+  a="tensor<fp16, 64x32>[256,128]:ones" a tensor descriptor: blocks of 64 x 32 of such an array;
+                                        "tensor<fp16, 64x32, nan>..." has NaN around it
+  n=1000   eps=1e-5                     a number
+
+Element types are spelled as in signatures ("fp32", "bf16", "i32"; "f32" will do); fillings are
+zeros, ones, arange, randn, rand, randint(LOW,HIGH), empty, or a number. What is random depends on
+the argument's name only."""
+"""How `argument` wants its text."""
 
 _ALIASES = {"f16": "fp16", "f32": "fp32", "f64": "fp64", "bool": "i1"}
 
@@ -107,17 +126,7 @@ _FILLS: dict[str, Callable[[np.random.Generator, int], Any]] = {
 
 
 def argument(text: str) -> tuple[str, object, bool]:
-    """Make an argument of its description.
-
-        x=fp32[1024]:randn        an array: element type, shape, what it is filled with
-        y=fp16[64,128]            zeros
-        i=i32[100]:randint(0,9)   random integers from 0 to 8
-        out=fp32[1024]:empty      never written: a kernel that reads it first is at fault
-        n=1000   eps=1e-5         a number
-
-    Element types are spelled as in signatures ("fp32", "bf16", "i32"; "f32" will do); fillings are
-    zeros, ones, arange, randn, rand, randint(LOW,HIGH), empty, or a number. What is random depends
-    on the argument's name only.
+    """Make an argument of its description, as `ARGUMENTS` says.
 
     Returns:
         The parameter's name, the value, and whether it counts as never written.
@@ -137,15 +146,38 @@ def argument(text: str) -> tuple[str, object, bool]:
                 f"--arg: expected a number or TYPE[SHAPE]:FILL for `{name}`, found {value!r}",
                 hint='as "x=fp32[1024]:randn" or "n=1000"',
             ) from None
-    dtype = _ALIASES.get(match["dtype"], match["dtype"])
+    written = match["dtype"] or match["element"]
+    dtype = _ALIASES.get(written, written)
     if dtype not in NAMES:
         raise KernelError(
-            f"--arg: expected an element type among {', '.join(NAMES)}, found {match['dtype']!r}"
+            f"--arg: expected an element type among {', '.join(NAMES)}, found {written!r}"
         )
-    shape = tuple(int(size) for size in re.split(r"[,x ]+", match["shape"].strip(", ")) if size)
+    shape = _sizes(match["shape"])
     fill = match["fill"] or "zeros"
-    values = _filled(name, fill, math.prod(shape))
-    return name, np.asarray(values).astype(numpy_dtype(dtype)).reshape(shape), fill == "empty"
+    values = np.asarray(_filled(name, fill, math.prod(shape)))
+    array = values.astype(numpy_dtype(dtype)).reshape(shape)
+    if match["block"]:
+        descriptor = TensorDescriptor(array, _sizes(match["block"]), match["padding"] or "zero")
+        return name, descriptor, fill == "empty"
+    return name, array, fill == "empty"
+
+
+def grid(text: str) -> tuple[int, ...]:
+    """Return the programs along each axis that "4", "4,2", "4x2x1" or "(4, 2)" stand for.
+
+    Raises:
+        KernelError: It is not of this form.
+    """
+    sizes = text.strip().removeprefix("(").removesuffix(")").strip(", ")
+    if not re.fullmatch(r"\d+(?:\s*[,x]\s*\d+){0,2}", sizes):
+        raise KernelError(
+            f"--grid: expected one to three integers, found {text!r}", hint='as "4", "4,2" or "4x2"'
+        )
+    return _sizes(sizes)
+
+
+def _sizes(text: str) -> tuple[int, ...]:
+    return tuple(int(size) for size in re.split(r"[,x ]+", text.strip(", ")) if size)
 
 
 def _filled(name: str, fill: str, count: int) -> Any:

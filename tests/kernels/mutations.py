@@ -53,8 +53,8 @@ from tests.kernels.traces import Trace
 from tests.kernels.watches import Watch
 from tiledsl.dialects.diagnostics import CompilerBug, KernelError
 from tiledsl.targets.driver import Grid
-from tiledsl.targets.gpu.emulator import settings
 from tiledsl.targets.gpu.emulator import grid as grids
+from tiledsl.targets.gpu.emulator import settings
 from tiledsl.targets.gpu.emulator.cohort import Mode
 from tiledsl.targets.gpu.emulator.counters import Counters
 from tiledsl.targets.gpu.emulator.driver import EmulatedKernel, EmulatorDriver
@@ -113,7 +113,7 @@ class Effects:
         stores: Lines of AMD's waits that complete nothing but stores to global memory.
         unused: Lines of AMD's waits for loads of what no instruction below names that is executed.
         lds_stores: Lines of AMD's waits that complete stores to LDS and no loads.
-        turns: Basic blocks that are executed, at most.
+        turns: Basic blocks that a warp executes, on the average.
     """
 
     executed: set[int]
@@ -189,7 +189,8 @@ class Recorded:
         unused = set[int]() if is_ptx(self.text) else watch.unused(executed)
         found = (executed, watch.idle, watch.stores, unused, watch.lds_stores())
         by_line = ({lines[index] for index in indices} for indices in found)
-        return Effects(*by_line, turns=sum(counters.blocks.values()))
+        warps = int(np.prod(self.launch.grid)) * -(-self.launch.threads // program.warp_size)
+        return Effects(*by_line, turns=-(-sum(counters.blocks.values()) // warps))
 
     def verdict(self, mutant: Mutant, effects: Effects) -> Verdict:
         """Say what this launch makes of a mutant."""

@@ -144,13 +144,13 @@ _IN_KERNELS = [
         Kind.OUT_OF_BOUNDS,
         "reads beyond",
         emulated(overrun, _zeros(1000), _zeros(1024), grid=4, BLOCK=256),
-        "argument `x`, element 1000 of 1000",
+        "argument `x`, element 1000 of an array of 1000 (0 to 999)",
     ),
     Fault(
         Kind.OUT_OF_BOUNDS,
         "writes beyond",
         emulated(overflow, _zeros(1024), _zeros(1000), grid=4, BLOCK=256),
-        "argument `out`, element 1000 of 1000",
+        "argument `out`, element 1000 of an array of 1000 (0 to 999)",
     ),
     Fault(
         Kind.UNINITIALIZED,

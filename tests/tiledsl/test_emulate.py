@@ -12,7 +12,7 @@ import pytest
 import tiledsl as tile
 from tiledsl.__main__ import main
 from tiledsl.dialects.diagnostics import KernelError
-from tiledsl.emulate import argument
+from tiledsl.emulate import argument, grid
 
 _CHIPS = ("sm_80", "gfx942", "gfx1201")
 
@@ -24,6 +24,12 @@ import tiledsl as tile
 def scale(x, out, n, BLOCK: tile.constexpr):
     i = tile.program_id(0) * BLOCK + tile.arange(0, BLOCK)
     tile.store(out + i, tile.load(x + i, mask=i < n) * 2, mask=i < n)
+
+
+@tile.jit
+def turn(a, b):
+    i, j = tile.program_id(0) * 16, tile.program_id(1) * 32
+    b.store([j, i], tile.trans(a.load([i, j])))
 
 
 @tile.jit
@@ -68,6 +74,17 @@ def test_a_report_says_what_a_kernel_moves(kernels: Any, chip: str) -> None:
     assert not report.shared_lines
 
 
+def test_loads_of_arguments_and_hints_count_as_what_they_are(kernels: Any) -> None:
+    x = np.zeros(1024, np.float32)
+    report = tile.emulate(kernels.scale, 4, (x, x.copy(), 1024), target="gfx1201", BLOCK=256)
+    assert report.executed["scalar memory"] >= 16  # each of 4 x 4 waves asks for its arguments
+    assert sum(line.instructions for line in report.global_lines) == report.executed[
+        "global memory"
+    ]
+    assert report.executed["hint on time"] > 0
+    assert report.executed["control flow"] <= 3 * 32  # of 8 waves: end, and masks skipped
+
+
 @pytest.mark.parametrize("chip", _CHIPS)
 def test_a_fault_is_shown_at_the_expression_with_argument_and_element(
     kernels: Any, file: Path, chip: str
@@ -77,15 +94,15 @@ def test_a_fault_is_shown_at_the_expression_with_argument_and_element(
         tile.emulate(kernels.ragged, (4,), (x, out, 1000), target=chip, BLOCK=256)
     text = str(raised.value)
     assert "kernel `ragged`: out-of-bounds access: write of " in text
-    assert " at argument `out`, element 1000 of 1000 in program (3, 0, 0), thread " in text
+    assert " at argument `out`, element 1000 of an array of 1000 (0 to 999) in program (3, 0, 0), thread " in text
     assert "(6 times)" in text or "(12 times)" in text or "(24 times)" in text
     assert text.splitlines()[1:] == [
-        f"    --> {file}:14:5",
+        f"    --> {file}:20:5",
         "     |",
-        "  14 |     tile.store(out + i, tile.load(x + i, mask=i < n) * 2)",
+        "  20 |     tile.store(out + i, tile.load(x + i, mask=i < n) * 2)",
         "     |     " + "^" * 53,
     ]
-    with pytest.warns(RuntimeWarning, match="element 1000 of 1000"):
+    with pytest.warns(RuntimeWarning, match="element 1000 of an array of 1000"):
         tile.emulate(kernels.ragged, (4,), (x, out, 1000), target=chip, findings="warn", BLOCK=256)
     report = tile.emulate(
         kernels.ragged, (4,), (x, out, 1000), target=chip, findings="report", BLOCK=256
@@ -123,6 +140,33 @@ def test_hundreds_of_programs_may_wait_for_one_another(target: str) -> None:
     count, out = np.zeros(1, np.int32), np.zeros(300, np.int32)
     tile.emulate(meet, 300, (count, out, 300), target=target, num_warps=1)
     assert out.all()
+
+
+@tile.jit
+def _spins(flag: Any, out: Any):
+    value = tile.atomic_add(flag, 1)
+    while value >= 0:
+        value = tile.atomic_add(flag, 1)
+    tile.store(out, value)
+
+
+def test_a_loop_may_take_so_many_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    def arguments() -> Any:
+        return np.zeros(1, np.int32), np.zeros(1, np.int32)
+
+    with pytest.raises(KernelError, match=r"endless loop: no end after 300 steps") as raised:
+        tile.emulate(_spins, 1, arguments(), step_limit=300)
+    assert "while value >= 0" in str(raised.value) or "value = tile.atomic" in str(raised.value)
+    with pytest.raises(KernelError, match="200 steps"), tile.device("emulate:sm_80", step_limit=200):
+        _spins[1,](*arguments())
+    monkeypatch.setenv("TILEDSL_EMULATE_STEPS", "100")
+    with pytest.raises(KernelError, match="100 steps"):
+        tile.emulate(_spins, 1, arguments())
+    monkeypatch.setenv("TILEDSL_EMULATE_STEPS", "few")
+    with pytest.raises(KernelError, match="TILEDSL_EMULATE_STEPS: expected a positive integer"):
+        tile.emulate(_spins, 1, arguments())
+    with pytest.raises(KernelError, match="step_limit: expected a positive integer, found 0"):
+        tile.emulate(_spins, 1, arguments(), step_limit=0)
 
 
 def test_what_cannot_run_is_refused(kernels: Any) -> None:
@@ -170,6 +214,56 @@ def test_the_command_fails_where_there_are_findings(
     assert "out-of-bounds access" in printed.out
     assert "^^^^" in printed.out
     assert printed.err == "KernelError: 1 findings\n"
+
+
+@pytest.mark.parametrize("target", ["sm_90a", "gfx1201"])
+def test_the_command_takes_tensor_descriptors(
+    file: Path, target: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["emulate", f"{file}:turn", "--grid", "2x1", "--target", target]
+    arguments += ["--arg", "a=tensor<fp32, 16x32>[32,32]:randn"]
+    assert main([*arguments, "--arg", "b=tensor<fp32,32x16>[32,32]:empty"]) == 0
+    assert "2 x 1 x 1 programs" in capsys.readouterr().out
+
+
+def test_the_commands_help_can_be_read(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["emulate", "--help"])
+    text = capsys.readouterr().out
+    assert "a tensor descriptor: blocks of 64 x 32" in text
+    assert "Raises:" not in text
+    assert "python -m tiledsl emulate kernels.py:scale --grid 4" in text
+
+
+def test_an_interrupted_command_says_where(
+    file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt("kernel.py:8: emulating `ld.global`")
+
+    monkeypatch.setattr("tiledsl.__main__.emulate", interrupted)
+    assert main(_command(file, "scale")) == 130
+    assert capsys.readouterr().err == "\ninterrupted: kernel.py:8: emulating `ld.global`\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "sizes"),
+    [("4", (4,)), ("4,2", (4, 2)), ("4x2x1", (4, 2, 1)), ("(4, 2)", (4, 2)), ("1X1", None),
+     ("", None), ("4,2,1,1", None), ("-1", None)],
+)  # fmt: skip
+def test_grids_are_made_of_text(text: str, sizes: tuple[int, ...] | None) -> None:
+    if sizes is not None:
+        assert grid(text) == sizes
+        return
+    with pytest.raises(KernelError, match="--grid: expected one to three integers, found"):
+        grid(text)
+
+
+def test_a_descriptor_is_made_of_text() -> None:
+    name, made, empty = argument("a=tensor<f16, 8x4, nan>[16,4]:empty")
+    assert (name, empty) == ("a", True)
+    assert isinstance(made, tile.TensorDescriptor)
+    assert (made.block_shape, made.padding, made.shape) == ((8, 4), "nan", (16, 4))
 
 
 @pytest.mark.parametrize(

@@ -94,7 +94,7 @@ def _load(words: int, size: int = 4, signed: bool = False) -> Entry:
 
         return step
 
-    return Entry(decode, InstructionClass.GLOBAL)
+    return Entry(decode, InstructionClass.SCALAR_MEMORY)
 
 
 def _extended(values: NDArray[Any], size: int, signed: bool) -> Words:

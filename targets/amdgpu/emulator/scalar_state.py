@@ -143,7 +143,7 @@ _NOTHING = (
 
 TABLE: dict[str, Entry] = {
     **_exec_table(),
-    **{name: Entry(_nothing, InstructionClass.CONTROL) for name in _NOTHING},
+    **{name: Entry(_nothing, InstructionClass.HINT) for name in _NOTHING},
     "s_getpc_b64": _entry(_program_counter),
     "s_setreg_b32": _entry(_set_register),
     "s_setreg_imm32_b32": _entry(_set_register),

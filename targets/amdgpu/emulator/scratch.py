@@ -78,8 +78,8 @@ class PrivateMemory:
                 Kind.OUT_OF_BOUNDS,
                 bad,
                 lambda at: (
-                    f"{verb} of {width} bytes at byte {int(offset[at])} of {self.size} of private "
-                    "memory"
+                    f"{verb} of {width} bytes at byte {int(offset[at])} of private memory, "
+                    f"which has {self.size}"
                 ),
             )
         columns = np.where(bad, 0, offset)[:, None] + np.arange(width)

@@ -182,4 +182,7 @@ class Allocations:
         index, rest = divmod(address - near.low, near.item_bytes)
         count = (near.high - near.low) // near.item_bytes
         inner = f" (byte {rest})" if rest else ""
-        return f"argument `{near.name}`, element {index}{inner} of {count}"
+        size = str(count)
+        if not 0 <= index < count:
+            size = f"an array of {count} (0 to {count - 1})" if count else "an empty array"
+        return f"argument `{near.name}`, element {index}{inner} of {size}"

@@ -39,6 +39,8 @@ class InstructionClass(Enum):
     CONTROL = "control flow"
     MOVE = "move and select"
     SCALAR = "scalar"
+    SCALAR_MEMORY = "scalar memory"
+    HINT = "hint on time"
 
 
 @dataclass(frozen=True)

@@ -137,7 +137,8 @@ class SharedMemory:
 
     def _saying(self, verb: str, width: int, offset: Offsets) -> Callable[[int], str]:
         return lambda at: (
-            f"{verb} of {width} bytes at byte {int(offset[at])} of {self.size} of shared memory"
+            f"{verb} of {width} bytes at byte {int(offset[at])} of shared memory, "
+            f"which has {self.size}"
         )
 
     # --- faults ----------------------------------------------------------------------------------

@@ -87,7 +87,8 @@ class LocalMemory:
 
         def message(at: int) -> str:
             return (
-                f"{verb} of {width} bytes at byte {int(inside[at])} of {self.size} of local memory"
+                f"{verb} of {width} bytes at byte {int(inside[at])} of local memory, "
+                f"which has {self.size}"
             )
 
         if outside.any():

@@ -200,3 +200,27 @@ def test_clusters_stay_together() -> None:
     assert [len(cohort) for cohort in seen] == [8] * 2
     for cohort in seen:
         assert len({(x // 2, y // 2) for x, y, _ in cohort}) == 2
+
+
+@pytest.mark.usefixtures("quick")
+def test_an_interrupt_says_what_a_process_executed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(pipe: int) -> bytes:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(grids, "_read", interrupted)
+    program = FakeProgram(lambda cohort: time.sleep(0.01))
+    with pytest.raises(KeyboardInterrupt, match=r"^kernel\.py:1: emulating `access`$"):
+        grids.run(program, _launch(GlobalMemory(), (8, 1, 1)), Findings())
+
+
+def test_after_an_endless_loop_no_other_cohort_is_run() -> None:
+    ran: list[int] = []
+
+    def spin(cohort: Cohort) -> None:
+        ran.append(len(cohort.programs))
+        cohort.report(Kind.ENDLESS, instruction(0), "spins", 0)
+
+    findings = Findings()
+    grids.run(FakeProgram(spin, atomic=True), _launch(GlobalMemory(), (64, 1, 1)), findings)
+    assert ran == [32]
+    assert findings.endless

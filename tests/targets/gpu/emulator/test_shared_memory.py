@@ -221,7 +221,7 @@ def test_outside_the_window_reads_zero_and_writes_nothing() -> None:
     world = World(blocks=2)
     world.write(0, [0, 1, 8], [252, 256, 0])
     assert world.kinds() == [Kind.OUT_OF_BOUNDS]
-    assert world.messages() == ["write of 4 bytes at byte 256 of 256 of shared memory"]
+    assert world.messages() == ["write of 4 bytes at byte 256 of shared memory, which has 256"]
     assert world.read(1, [0, 1], [252, -4]).tolist() == [0, 0]
     assert world.findings.all()[1].kind is Kind.OUT_OF_BOUNDS
 
