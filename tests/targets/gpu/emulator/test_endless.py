@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ def _array(*values: int) -> Any:
     return np.array(values, np.uint32)
 
 
-def _looks_until_found(states: Any, most: int = 10000) -> int | None:
+def _looks_until_found(states: Callable[[int], tuple[Any, Any]], most: int = 10000) -> int | None:
     repetition = Repetition()
     for number in range(most):
         registers, memory = states(number)
