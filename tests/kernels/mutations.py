@@ -147,6 +147,7 @@ class Recorded:
     after: Sequence[NDArray[np.uint8]]
     programs: dict[str, Program]
     step_limit: int = 100_000
+    _judged: dict[str, str] = field(default_factory=dict[str, str])
 
     def judge(self, text: str) -> str:
         """Run another text over the memory as it was; returns what gives it away, "" if nothing."""
@@ -200,7 +201,9 @@ class Recorded:
             return Verdict(NOT_EXECUTED)
         if mutant.kind == "wait" and mutant.line in effects.idle:
             return Verdict(NO_EFFECT, "changes nothing")
-        told, trace = self.judge_and_trace(mutant.text)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(grids, "Findings", _FirstFinding)
+            told, trace = self.judge_and_trace(mutant.text)
         if told:
             return Verdict(CAUGHT, told)
         why = self._harmless(mutant, effects, trace)
@@ -251,7 +254,16 @@ class Recorded:
         without = [
             replaced(lines, dict.fromkeys(some, "")) for some in (gone, {*gone, mutant.line})
         ]
-        return self.judge(without[1]) != self.judge(without[0])
+        return self._judge_once(without[1]) != self._judge_once(without[0])
+
+    def _judge_once(self, text: str) -> str:
+        """Judge a text that may have been judged in this launch; it is not kept decoded."""
+        if text not in self._judged:
+            known = text in self.programs
+            self._judged[text] = self.judge(text)
+            if not known:
+                self.programs.pop(text, None)
+        return self._judged[text]
 
     @cached_property
     def original(self) -> Trace:
@@ -301,6 +313,14 @@ class Contents:
         if self.written is not None and owner.written is not None:
             start = self.low - owner.low
             owner.written[start : start + self.size] = self.written
+
+
+class _FirstFinding(Findings):
+    """Findings of which the first one ends the launch."""
+
+    def add(self, finding: Finding) -> None:
+        """Raise what was found."""
+        raise KernelError(finding.summary())
 
 
 _LONGER = 10
@@ -376,6 +396,7 @@ class Verdicts:
             if mutant.kind in ("wait", "fence") and said[mutant].outcome == SURVIVED:
                 near = [one for one in mutants(text) if one.kind == mutant.kind]
                 near = [one for one in near if abs(one.line - mutant.line) < _NEAR]
+                near = [one for one in near if _may_cover(one.was, mutant.was)]
                 if recorded.covered(mutant, near):
                     said[mutant] = Verdict(NO_EFFECT, f"covered by another {mutant.kind}")
         for mutant, verdict in said.items():
@@ -397,6 +418,12 @@ class Verdicts:
             for (_, line, kind, was), verdict in self.found.items()
             if verdict.outcome == SURVIVED
         ]
+
+
+def _may_cover(one: str, other: str) -> bool:
+    """Say whether two waits or fences concern something in common: for AMD's waits, a counter."""
+    counters = [set(re.findall(r"([a-z]+)cnt", was)) - {"wait"} for was in (one, other)]
+    return not all(counters) or not counters[0].isdisjoint(counters[1])
 
 
 _NEAR = 150
