@@ -136,7 +136,7 @@ _NOTHING = (
     "s_nop", "s_clause", "s_delay_alu", "s_wait_alu", "s_waitcnt_depctr", "s_setprio", "s_sleep",
     "s_inst_prefetch", "s_set_inst_prefetch_distance", "s_icache_inv", "s_code_end", "s_sendmsg",
     "s_version", "s_incperflevel", "s_decperflevel", "s_ttracedata", "s_ttracedata_imm",
-    "s_setprio_inc_wg", "s_sethalt",
+    "s_setprio_inc_wg", "s_sethalt", "v_nop", "v_pipeflush",
 )  # fmt: skip
 """What concerns time alone; or the release of registers (s_sendmsg), which nothing here needs."""
 

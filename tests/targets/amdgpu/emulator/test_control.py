@@ -114,3 +114,9 @@ def test_lanes_of_waves_that_have_ended_do_nothing() -> None:
     result = fragment.run()
     assert not result.kinds
     assert out.tolist() == [0] * 64 + [1] * 64
+
+
+def test_what_llvm_puts_between_instructions_for_time_alone_does_nothing() -> None:
+    # v_nop: between a WMMA and the vector instructions that overwrite its operands.
+    text = "s_mov_b32 s9, 5\ns_nop 3\nv_nop\ns_delay_alu instid0(VALU_DEP_1)\ns_sleep 1"
+    assert Fragment(text, "gfx1201", threads=32).run().scalar(9).tolist() == [5]
