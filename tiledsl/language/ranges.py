@@ -27,6 +27,7 @@ _HINTS = {
     "disallow_acc_multi_buffer": bool,
     "flatten": bool,
     "warp_specialize": bool,
+    "overlap_products": bool,
     "disable_licm": bool,
 }
 
@@ -37,8 +38,9 @@ class range:
     Args:
         *bounds: stop; start and stop; or start, stop and step: integers, at run time or not.
         **hints: For the passes, known at compile time: `num_stages` (buffers of the loop's loads),
-            `loop_unroll_factor`, `flatten`, `warp_specialize`, `disallow_acc_multi_buffer`,
-            `disable_licm`.
+            `loop_unroll_factor`, `flatten`, `warp_specialize`, `overlap_products` (do a later
+            product beside the next trip's first one, if that may be; yes unless said),
+            `disallow_acc_multi_buffer`, `disable_licm`.
     """
 
     def __init__(self, *bounds: Operand, **hints: object) -> None:
