@@ -134,7 +134,7 @@ def _pipeline(loop: ir.Operation, accesses: Accesses, wish: _Wish) -> _Done | No
         split = find_split(loop, what, accesses, facts)
         ahead = 0 if split is None else split.fitting(wish.ahead, wish.shared_bytes)
         if split is not None and ahead > 0:
-            split_kernel(split, accesses.kernel, accesses.layouts, ahead)
+            split_kernel(split, accesses.kernel, accesses.layouts, ahead, wish.shared_bytes)
             return _Done.ALL
     nest = find_nest(loop, what, accesses, facts)
     if nest is not None:

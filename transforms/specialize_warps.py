@@ -14,7 +14,7 @@ slots, over whatever the consumers do between.
     else { the kernel, in the loop: await a slot, product, give up the slot before }
 
 Loads that one product reads first have a ring of their own, and so have the boxes of the trip of
-the loop around, of which there is one slot. Where two warpgroups consume for several products, the
+the loop around, of which there are two slots if they fit. Where two warpgroups consume for several products, the
 producer is a warpgroup, too, that leaves its registers to the others, and each ring has a warp of
 it.
 
@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 from mlir import ir
 
@@ -88,6 +88,16 @@ class Split:
         if len(self.levels) == 1:
             return ahead
         return fitting(ahead, shared_bytes, self.loads, self.levels[0].loop.op, self.own)
+
+    def own_slots(self, ahead: int, shared_bytes: int) -> int:
+        """Return how many slots there are for boxes of the loop around the innermost.
+
+        With two they come a trip of that loop early, and it never waits; with one they are asked
+        for when nothing reads the last ones any more.
+        """
+        twice = (*self.own, *self.own)
+        loop = self.levels[0].loop.op
+        return 2 if fitting(ahead, shared_bytes, self.loads, loop, twice) == ahead else 1
 
 
 def is_asked_for(loop: ir.Operation, kernel: ir.OpView) -> bool:
@@ -202,7 +212,9 @@ def _needed_before(
     return [op.operation for op in block.operations if op.operation in needed]
 
 
-def split_kernel(split: Split, kernel: ir.OpView, layouts: Layouts, ahead: int) -> None:
+def split_kernel(
+    split: Split, kernel: ir.OpView, layouts: Layouts, ahead: int, shared_bytes: int
+) -> None:
     """Split a kernel.
 
     Args:
@@ -210,8 +222,9 @@ def split_kernel(split: Split, kernel: ir.OpView, layouts: Layouts, ahead: int) 
         kernel: The kernel.
         layouts: The module's layouts, for buffers.
         ahead: Slots but one.
+        shared_bytes: How much shared memory a program may have.
     """
-    _Build(split, kernel, layouts, ahead).build()
+    _Build(split, kernel, layouts, ahead, split.own_slots(ahead, shared_bytes)).build()
 
 
 @dataclass(frozen=True)
@@ -222,18 +235,21 @@ class _Counters:
         index: The slot to copy to.
         late: Parity of the phase that ends when a slot is given up a trip late (`box_ring`).
         prompt: The same where slots are given up promptly.
-        own: The same of the slot for the boxes of the loop around.
+        own_index: The slot to copy boxes of the loop around to.
+        own: Its parity, as `prompt`.
     """
 
     index: Lanes
     late: Lanes
     prompt: Lanes
+    own_index: Lanes
     own: Lanes
 
     @property
     def values(self) -> list[ir.Value]:
         """All of them, for a loop to carry."""
-        return [one.value for one in (self.index, self.late, self.prompt, self.own)]
+        every = (self.index, self.late, self.prompt, self.own_index, self.own)
+        return [one.value for one in every]
 
     @staticmethod
     def of(values: Sequence[ir.Value]) -> _Counters:
@@ -241,12 +257,18 @@ class _Counters:
         return _Counters(*map(Lanes, values))
 
 
+_COUNTERS = len(fields(_Counters))
+
+
 class _Build:
-    def __init__(self, split: Split, kernel: ir.OpView, layouts: Layouts, ahead: int) -> None:
+    def __init__(
+        self, split: Split, kernel: ir.OpView, layouts: Layouts, ahead: int, own_slots: int
+    ) -> None:
         self._split = split
         self._kernel = kernel
         self._layouts = layouts
         self._slots = ahead + 1
+        self._own_slots = own_slots
         self._loops = [level.loop for level in split.levels]
         self._inner = self._loops[-1]
         self._rings: dict[Ring, ir.Operation | None] = {}
@@ -261,7 +283,7 @@ class _Build:
         trip = find_trip(self._inner.op) if chain is None else None
         with ir.InsertionPoint(last), self._inner.op.location:
             rings = rings_of(split.loads, self._inner.block, self._slots, layouts)
-            self._own = Ring(split.own, 1, layouts) if split.own else None
+            self._own = Ring(split.own, self._own_slots, layouts) if split.own else None
             # With the wait for its product, where that may be late and slots are given up promptly.
             waits = {} if trip is None else trip.waits
             self._rings = {ring: waits.get(one) if one else None for one, ring in rings.items()}
@@ -276,7 +298,7 @@ class _Build:
             def produce() -> list[ir.Value]:
                 if shares:
                     tgpu.SetRegistersOp.build(count=_PRODUCERS, fewer=True)
-                self._produce(0, {}, _Counters.of([number(n) for n in (0, 1, 1, 1)]))
+                self._produce(0, {}, _Counters.of([number(n) for n in (0, 1, 1, 0, 1)]))
                 return []
 
             if_else(role, produce, list, [])
@@ -316,7 +338,7 @@ class _Build:
             return values.get(value, value)
 
         def trip(counter: ir.Value, carried: Sequence[ir.Value]) -> list[ir.Value]:
-            mine, now = carried[:-4], _Counters.of(carried[-4:])
+            mine, now = carried[:-_COUNTERS], _Counters.of(carried[-_COUNTERS:])
             if depth + 1 == len(self._loops):
                 known, onward = level.evaluate(counter, mine, values)
                 for ring, wait in self._rings.items():
@@ -325,14 +347,16 @@ class _Build:
                 return [*onward, *self._following(now).values]
             known, onward = level.evaluate(counter, mine, values)
             if self._own is not None and depth + 2 == len(self._loops):
-                self._own.await_readers(number(0), now.own.value)
-                self._own.copy(number(0), number(1, "i1"), known)
-                now = replace(now, own=now.own ^ 1)
+                slot, parity = now.own_index.value, now.own.value
+                self._own.await_readers(slot, parity)
+                self._own.copy(slot, number(1, "i1"), known)
+                own_index, own = map(Lanes, self._own.following(slot, parity))
+                now = replace(now, own_index=own_index, own=own)
             return [*onward, *self._produce(depth + 1, known, now).values]
 
         bounds = [here(value) for value in list(level.loop.op.operands)[:3]]
         inits = [*(here(value) for value in level.inits), *counters.values]
-        return _Counters.of(for_each(bounds, inits, trip)[-4:])
+        return _Counters.of(for_each(bounds, inits, trip)[-_COUNTERS:])
 
     def _following(self, counters: _Counters) -> _Counters:
         """Build the next trip's counters."""
@@ -342,7 +366,9 @@ class _Build:
         late, prompt = (
             one.convert("arith.extui", "i32") for one in (index.eq(self._slots - 1), wraps)
         )
-        return _Counters(index, counters.late ^ late, counters.prompt ^ prompt, counters.own)
+        return replace(
+            counters, index=index, late=counters.late ^ late, prompt=counters.prompt ^ prompt
+        )
 
     # The consumers.
 
@@ -350,7 +376,7 @@ class _Build:
         """Let the loops wait for boxes instead of loading."""
         inner, loops = self._inner, self._loops
         with ir.InsertionPoint(loops[0].op), inner.op.location:
-            carried: Sequence[ir.Value] = [number(0) for _ in range(3 if self._own else 2)]
+            carried: Sequence[ir.Value] = [number(0) for _ in range(4 if self._own else 2)]
         for loop in loops[:-1]:
             carried = loop.grow(carried, [STAGES, ASKED])
         turns = carried[2:]
@@ -358,7 +384,7 @@ class _Build:
         with inner.op.location:
             onward = inner.finish(self._read(index, parity))
             if self._own is not None:
-                onward = [*onward, self._read_own(self._own, turns[0])]
+                onward = [*onward, *self._read_own(self._own, *turns)]
         if chain is not None:
             let_fly(chain, inner.op)
         for loop in reversed(loops[:-1]):
@@ -386,12 +412,12 @@ class _Build:
         with ir.InsertionPoint(block):
             return next(iter(self._rings)).following(index, parity)
 
-    def _read_own(self, ring: Ring, parity: ir.Value) -> ir.Value:
-        """Let the loop around read its own trip's boxes; give its next trip's parity."""
+    def _read_own(
+        self, ring: Ring, index: ir.Value, parity: ir.Value
+    ) -> tuple[ir.Value, ir.Value]:
+        """Let the loop around read its own trip's boxes; give its next trip's counters."""
         block = self._loops[-2].block
-        with ir.InsertionPoint.at_block_begin(block):
-            slot = number(0)
-        ring.give_up_behind(block, slot)
-        ring.read_in(block, slot, parity)
+        ring.give_up_behind(block, index)
+        ring.read_in(block, index, parity)
         with ir.InsertionPoint(block):
-            return (Lanes(parity) ^ 1).value
+            return ring.following(index, parity)
