@@ -1,4 +1,7 @@
-"""Attention forward in bf16, causal and not: ex05 beside cuDNN's, FlashAttention's and Triton's."""
+"""Attention forward, causal and not: ex05, in the form it chooses, beside others' in bf16 and f16.
+
+cuDNN's is there in both types; FlashAttention's and Triton's tutorial's in bf16.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +16,10 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from benchmarks.case import Case, Contender
 from benchmarks.measure import checked, sets_of, those_that_run
-from examples.ex05_attention import attention_forward
+from examples.ex05_attention import choose_form, launch
 
 SHAPES = [(4, 32, 4096, 128), (2, 16, 16384, 128), (4, 32, 4096, 64), (16, 16, 1024, 128)]
 """Batch, heads, length, head size."""
-_L2_BYTES = 32 << 20
-"""Keys and values that fit into the L2 cache beside the rest."""
 _ROWS = 64
 """Queries of each of the first heads that are compared with float64."""
 
@@ -56,17 +57,10 @@ Tensors = Sequence[torch.Tensor]
 """q, k, v and the result: (batch * heads, length, d)."""
 
 
-def _ours(some: Tensors, causal: bool, many: bool = False, apart: bool = False) -> None:
+def _ours(some: Tensors, causal: bool) -> None:
     q, k, v, out = some
     heads, length, d = q.shape
-    blocks = math.ceil(length / 128) * heads
-    processors = torch.cuda.get_device_properties(q.device).multi_processor_count
-    together = max(1, _L2_BYTES // (4 * length * d)) if causal and many else 1
-    attention_forward[min(blocks, processors) if many else blocks,](
-        q, k, v, out, heads, heads, length, length * d, length * d, 1 / math.sqrt(d), together,
-        CAUSAL=causal, BLOCK_Q=128, BLOCK_K=128 if d <= 128 else 64, D=d, MANY=many, APART=apart,
-        num_warps=8, num_stages=2, fast_math=True,
-    )  # fmt: skip
+    launch(q, k, v, out, causal, choose_form(heads, length, d, causal))
 
 
 def _triton(some: Tensors, causal: bool) -> Callable[[], object]:
@@ -105,15 +99,16 @@ def _error(some: Tensors, found: torch.Tensor, causal: bool) -> float:
     return error if bool(torch.isfinite(found).all()) else math.nan
 
 
-def _case(shape: tuple[int, int, int, int], causal: bool) -> Case:
+def _case(shape: tuple[int, int, int, int], causal: bool, half: bool) -> Case:
     batch, heads, length, d = shape
     size = 4 * batch * heads * length * d * 2
     sets = sets_of(size)
 
     def contenders() -> list[Contender]:
         torch.manual_seed(0)
+        dtype = torch.float16 if half else torch.bfloat16
         some = [
-            list(torch.randn(4, batch * heads, length, d, device="cuda", dtype=torch.bfloat16))
+            list(torch.randn(4, batch * heads, length, d, device="cuda", dtype=dtype))
             for _ in range(sets)
         ]
 
@@ -131,30 +126,24 @@ def _case(shape: tuple[int, int, int, int], causal: bool) -> Case:
             runs = [_triton(one, causal) for one in some]
             return writing("triton", lambda number: runs[number]())
 
-        return those_that_run(
-            [
-                lambda: writing("tiledsl", lambda number: _ours(some[number], causal)),
-                lambda: writing(
-                    "tiledsl, warps apart", lambda number: _ours(some[number], causal, False, True)
-                ),
-                lambda: writing(
-                    "tiledsl, many, apart", lambda number: _ours(some[number], causal, True, True)
-                ),
-                lambda: library("cuDNN", SDPBackend.CUDNN_ATTENTION),
-                lambda: library("flash", SDPBackend.FLASH_ATTENTION),
-                by_triton,
-            ]
-        )
+        makers = [
+            lambda: writing("tiledsl", lambda number: _ours(some[number], causal)),
+            lambda: library("cuDNN", SDPBackend.CUDNN_ATTENTION),
+        ]
+        if not half:
+            makers += [lambda: library("flash", SDPBackend.FLASH_ATTENTION), by_triton]
+        return those_that_run(makers)
 
     work = 4 * batch * heads * length**2 * d * (0.5 if causal else 1) / 1e9
-    what = f"d {d}, {'causal' if causal else 'full'}"
+    what = f"d {d}, {'causal' if causal else 'full'}{', f16' if half else ''}"
     text = f"{batch}x{heads}x{length}"
-    long = d == 128 and length > 2048
+    long = d == 128 and length > 2048 and not half
     return Case("attention", what, text, work, "TFLOP/s", "cuDNN", contenders, sets, long)
 
 
 def cases(quick: bool) -> Iterator[Case]:
     """Yield the family's cases."""
-    for shape in SHAPES[:1] if quick else SHAPES:
-        for causal in (False, True):
-            yield _case(shape, causal)
+    for half in (False,) if quick else (False, True):
+        for shape in SHAPES[:1] if quick else SHAPES:
+            for causal in (False, True):
+                yield _case(shape, causal, half)

@@ -7,21 +7,26 @@ arXiv 2307.08691). The score matrix never leaves the registers.
 
 The loop says what is computed, in the natural order. On Hopper the compiler copies keys and values
 by TMA, some blocks ahead, and multiplies one block's weights with its values while the next block's
-scores are exponentiated (FlashAttention-3, arXiv 2407.08608); if APART, warps of their own copy.
+scores are exponentiated (FlashAttention-3, arXiv 2407.08608), unless OVERLAP is false; if APART,
+warps of their own copy. `choose_form` says what is best for which shape.
 """
 
 import math
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 import tiledsl as tile
+from tiledsl.device import current
+from tiledsl.launch import chip_of
 
 
 @tile.jit
 def attend(
     all_queries, all_keys, all_values, result, head, kv_head, first, length, factor,
-    CAUSAL: tile.constexpr, APART: tile.constexpr, BLOCK_Q: tile.constexpr,
-    BLOCK_K: tile.constexpr, D: tile.constexpr,
+    CAUSAL: tile.constexpr, APART: tile.constexpr, OVERLAP: tile.constexpr,
+    BLOCK_Q: tile.constexpr, BLOCK_K: tile.constexpr, D: tile.constexpr,
 ):  # fmt: skip
     queries = all_queries.load([head, first, 0]).reshape((BLOCK_Q, D))
     best = tile.full((BLOCK_Q,), -float("inf"), tile.float32)
@@ -32,7 +37,7 @@ def attend(
     limit = tile.minimum(rows + 1, length) if CAUSAL else tile.full((BLOCK_Q,), length, tile.int32)
     plain = tile.minimum(first + 1, length) if CAUSAL else length
     end = tile.minimum(first + BLOCK_Q, length) if CAUSAL else length
-    for start in tile.range(0, end, BLOCK_K, warp_specialize=APART):
+    for start in tile.range(0, end, BLOCK_K, warp_specialize=APART, overlap_products=OVERLAP):
         keys = all_keys.load([kv_head, start, 0]).reshape((BLOCK_K, D))
         scores = tile.dot(queries, tile.trans(keys))
         if start + BLOCK_K > plain:
@@ -50,17 +55,31 @@ def attend(
 
 @tile.jit
 def place(work, blocks, heads, together, BLOCK_Q: tile.constexpr):
-    """Give a program's head and first query: of some heads together the longest come first."""
+    """Give the head and first query of a block: of some heads together the longest come first."""
     group, inside = work // (blocks * together), work % (blocks * together)
     size = tile.minimum(heads - group * together, together)
     return group * together + inside % size, (blocks - 1 - inside // size) * BLOCK_Q
 
 
 @tile.jit
+def place_paired(work, blocks, BLOCK_Q: tile.constexpr):
+    """Give the head and first query of a block: a program's next is as short as its last is long.
+
+    They are of two heads, of which the second may be one too many: boxes there are outside.
+    """
+    programs = tile.num_programs(0)
+    turn = work // programs
+    pair = turn // 2 * programs + work % programs
+    block = blocks - 1 - pair % blocks
+    block = tile.where(turn % 2 == 0, block, blocks - 1 - block)
+    return pair // blocks * 2 + turn % 2, block * BLOCK_Q
+
+
+@tile.jit
 def attention_forward(
     q, k, v, out, heads, kv_heads, length, stride_q, stride_kv, scale, together,
     CAUSAL: tile.constexpr, BLOCK_Q: tile.constexpr, BLOCK_K: tile.constexpr, D: tile.constexpr,
-    MANY: tile.constexpr, APART: tile.constexpr,
+    MANY: tile.constexpr, APART: tile.constexpr, OVERLAP: tile.constexpr,
 ):  # fmt: skip
     q_shape, q_strides, q_block = [heads, length, D], [stride_q, D, 1], [1, BLOCK_Q, D]
     kv_shape, kv_strides, kv_block = [kv_heads, length, D], [stride_kv, D, 1], [1, BLOCK_K, D]
@@ -73,39 +92,110 @@ def attention_forward(
     # Exponents are in powers of two: exp2 is one instruction.
     factor = scale * 1.4426950408889634
     if MANY:
-        for work in range(tile.program_id(0), blocks * heads, tile.num_programs(0)):
-            head, first = place(work, blocks, heads, together, BLOCK_Q)
+        here, programs, works = tile.program_id(0), tile.num_programs(0), blocks * heads
+        if CAUSAL:
+            pairs = tile.cdiv(heads, 2) * blocks
+            works = here + tile.cdiv(pairs - here, programs) * 2 * programs
+        for work in range(here, works, programs):
+            if CAUSAL:
+                head, first = place_paired(work, blocks, BLOCK_Q)
+            else:
+                head, first = place(work, blocks, heads, 1, BLOCK_Q)
             attend(
                 all_queries, all_keys, all_values, result, head, head // shared, first, length,
-                factor, CAUSAL, APART, BLOCK_Q, BLOCK_K, D,
+                factor, CAUSAL, APART, OVERLAP, BLOCK_Q, BLOCK_K, D,
             )  # fmt: skip
     else:
         head, first = place(tile.program_id(0), blocks, heads, together, BLOCK_Q)
         attend(
             all_queries, all_keys, all_values, result, head, head // shared, first, length,
-            factor, CAUSAL, APART, BLOCK_Q, BLOCK_K, D,
+            factor, CAUSAL, APART, OVERLAP, BLOCK_Q, BLOCK_K, D,
         )  # fmt: skip
 
 
+PROCESSORS, CACHE_BYTES = 132, 32 << 20
+"""Of an H200: how many, and what of the L2 cache keys and values may fill."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """How the work is cut up.
+
+    Attributes:
+        block_q: Queries of a block.
+        block_k: Keys of a trip.
+        num_warps: Warps of a program.
+        num_stages: Blocks of keys and values in shared memory.
+        many: Whether a program for each processor computes many blocks, else each computes one.
+        apart: Whether warps of their own copy.
+        overlap: Whether a trip's second product runs beside the next trip's softmax.
+        max_registers: A limit of registers a thread, where more programs are to share a processor.
+    """
+
+    block_q: int = 64
+    block_k: int = 64
+    num_warps: int = 4
+    num_stages: int = 2
+    many: bool = False
+    apart: bool = False
+    overlap: bool = True
+    max_registers: int | None = None
+
+
+def choose_form(heads: int, length: int, d: int, causal: bool) -> Form:
+    """Return the form that is fastest on Hopper for 16 bits.
+
+    - Two warpgroups share a block of 128 queries unless some processors would have none.
+    - d up to 64: shared memory and registers hold several programs a processor, which fill each
+      other's waits, and copies of the next block to begin with. While trips are many, three of a
+      warpgroup each are best, with products overlapped. Else two of two warpgroups: without the
+      overlap, which begins and ends in each block anew, they need no more than 128 registers.
+    - d up to 128: one program fills a processor, and with warps that copy it never stops computing.
+      While trips are few the next block's first loads and this one's last stores count: programs
+      compute many blocks. Else, one block each, which the hardware deals out evenly.
+    - Larger: keys and values of 64 are what fits.
+    """
+    rows = tile.cdiv(length, 128)
+    fills = rows * heads >= PROCESSORS
+    few = rows * (0.5 if causal else 1) < 32
+    if d <= 64:
+        if few and fills:
+            return Form(128, 128, 8, overlap=False, max_registers=128)
+        return Form(64, 128, 4)
+    if not fills:
+        return Form(64, 128 if d <= 128 else 64, 4)
+    if d > 128:
+        return Form(128, 64, 8)
+    return Form(128, 128, 8, many=few and (heads % 2 == 0 or not causal), apart=True)
+
+
+def launch(q: Any, k: Any, v: Any, out: Any, causal: bool, form: Form) -> None:
+    """Compute attention of contiguous (heads, length, d), of NumPy or on a device, into `out`."""
+    heads, length, d = q.shape
+    works = tile.cdiv(length, form.block_q) * heads
+    together = CACHE_BYTES // (2 * length * d * k.itemsize) if causal else 1
+    attention_forward[min(PROCESSORS, works) if form.many else works,](
+        q, k, v, out, heads, k.shape[0], length, length * d, length * d, 1 / math.sqrt(d),
+        min(max(1, together), heads),
+        CAUSAL=causal, BLOCK_Q=form.block_q, BLOCK_K=form.block_k, D=d, MANY=form.many,
+        APART=form.apart, OVERLAP=form.overlap, num_warps=form.num_warps,
+        num_stages=form.num_stages, max_registers=form.max_registers, fast_math=True,
+    )  # fmt: skip
+
+
 def attention(
-    q: np.ndarray, k: np.ndarray, v: np.ndarray, causal: bool = False,
-    block_q: int = 64, block_k: int = 64, num_warps: int = 4, num_stages: int = 2,
-    programs: int = 0, together: int = 1,
-) -> np.ndarray:  # fmt: skip
+    q: np.ndarray, k: np.ndarray, v: np.ndarray, causal: bool = False, form: Form | None = None
+) -> np.ndarray:
     """Return softmax(q k^T / sqrt(d)) v; arrays are contiguous (heads, length, d).
 
-    Several heads of q may share one of k and v. On Hopper blocks of 128 and 8 warps are best for 16
-    bits (block_k 64 for d = 256). Each of so many `programs`, if any, computes several blocks of
-    queries, and warps of its own copy for it.
+    Several heads of q may share one of k and v. The form is chosen if none is given.
     """
     heads, length, d = q.shape
+    if form is None:
+        hopper = chip_of(current()) == "sm_90a" and q.itemsize == 2
+        form = choose_form(heads, length, d, causal) if hopper else Form()
     out = np.empty_like(q)
-    blocks = tile.cdiv(length, block_q) * heads
-    attention_forward[min(programs, blocks) or blocks,](
-        q, k, v, out, heads, k.shape[0], length, length * d, length * d, 1 / math.sqrt(d), together,
-        CAUSAL=causal, BLOCK_Q=block_q, BLOCK_K=block_k, D=d, MANY=programs > 0, APART=programs > 0,
-        num_warps=num_warps, num_stages=num_stages, fast_math=True,
-    )  # fmt: skip
+    launch(q, k, v, out, causal, form)
     return out
 
 

@@ -102,3 +102,8 @@ def test_keys_values_and_queries_have_a_warp_each(apart: str) -> None:
     assert producer.count("cp.async.bulk.tensor.3d") == apart.count(
         "cp.async.bulk.tensor.3d.shared"
     )
+
+
+def test_queries_come_a_tile_early_where_two_slots_fit(apart: str) -> None:
+    # Barriers, full and empty, of two slots each for keys, values and queries.
+    assert apart.count("mbarrier.init.shared") == 12

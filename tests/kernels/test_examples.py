@@ -91,20 +91,64 @@ def test_attention_of_ragged_lengths(place: str, dtype: tile.DType, causal: bool
         )
 
 
+FORMS = {
+    "one warpgroup": ((1, 1, 200, 64), ex05.Form(64, 128, 4)),
+    "two": ((2, 1, 300, 64), ex05.Form(128, 128, 8)),
+    "two, large": ((1, 1, 130, 128), ex05.Form(128, 64, 8)),
+    "no overlap": ((2, 1, 300, 64), ex05.Form(128, 128, 8, overlap=False, max_registers=128)),
+    "many": ((3, 3, 300, 64), ex05.Form(128, 128, 8, many=True, apart=True)),
+    "apart": ((1, 1, 300, 128), ex05.Form(128, 128, 8, apart=True)),
+}
+
+
 @pytest.mark.parametrize("mode", ["eager", "lazy"])
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
-def test_attention_on_hopper(causal: bool, mode: Any) -> None:
-    """Two warpgroups, products in flight beside the softmax, heads that share keys."""
-    for heads, shared, length, d, block_k in ((2, 2, 300, 64, 128), (1, 1, 130, 128, 64)):
-        q = ordinary(BRAIN, heads * length * d, 1).reshape(heads, length, d)
-        k, v = (
-            ordinary(BRAIN, heads // shared * length * d, seed).reshape(-1, length, d)
-            for seed in (2, 3)
-        )
-        with tile.device("emulate:sm_90a", mode=mode):
-            result = ex05.attention(q, k, v, causal, block_q=128, block_k=block_k, num_warps=8)
-        want = ex05.reference(q, k, v, causal)
-        assert np.linalg.norm(wide(result) - want) < 1e-2 * np.linalg.norm(want)
+@pytest.mark.parametrize("name", FORMS)
+def test_attention_on_hopper(
+    name: str, causal: bool, mode: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Products in flight beside the softmax, heads that share keys, several blocks a program."""
+    (heads, kv_heads, length, d), form = FORMS[name]
+    monkeypatch.setattr(ex05, "PROCESSORS", 2)
+    dtype = HALF if name == "apart" else BRAIN
+    q = ordinary(dtype, heads * length * d, 1).reshape(heads, length, d)
+    k, v = (ordinary(dtype, kv_heads * length * d, s).reshape(-1, length, d) for s in (2, 3))
+    with tile.device("emulate:sm_90a", mode=mode):
+        result = ex05.attention(q, k, v, causal, form)
+    want = ex05.reference(q, k, v, causal)
+    assert np.linalg.norm(wide(result) - want) < 1e-2 * np.linalg.norm(want)
+
+
+def test_attentions_form_is_chosen_by_shape() -> None:
+    def chosen(heads: int, length: int, d: int, causal: bool = False) -> Any:
+        form = ex05.choose_form(heads, length, d, causal)
+        return form.block_q, form.num_warps, form.many, form.apart, form.overlap
+
+    # Few trips: many blocks a program, or several programs a processor without overlap.
+    assert chosen(256, 1024, 128) == (128, 8, True, True, True)
+    assert chosen(256, 1024, 64) == (128, 8, False, False, False)
+    assert chosen(128, 4096, 64, causal=True) == (128, 8, False, False, False)
+    # Many: one block a program.
+    assert chosen(128, 4096, 128) == (128, 8, False, True, True)
+    assert chosen(128, 4096, 64) == (64, 4, False, False, True)
+    # Not enough for every processor.
+    assert chosen(8, 1024, 128) == chosen(8, 1024, 64) == (64, 4, False, False, True)
+
+
+@pytest.mark.parametrize("shape", [(256, 1024, 128), (128, 4096, 128), (256, 1024, 64)], ids=str)
+def test_attentions_forms_fit_the_registers(shape: tuple[int, int, int]) -> None:
+    heads, length, d = shape
+    form = ex05.choose_form(heads, length, d, causal=True)
+    kernel, signature, _ = KERNELS["attention"]
+    constants = {
+        "CAUSAL": True, "BLOCK_Q": form.block_q, "BLOCK_K": form.block_k, "D": d,
+        "MANY": form.many, "APART": form.apart, "OVERLAP": form.overlap,
+    }  # fmt: skip
+    options = {"num_warps": form.num_warps, "max_registers": form.max_registers}
+    made = tile.compile(
+        kernel, signature, constants, target="sm_90a", num_stages=2, fast_math=True, **options
+    )
+    assert made.resources.spills == 0
 
 
 @pytest.mark.parametrize("turned", [False, True], ids=["plain", "turned"])
@@ -196,7 +240,8 @@ KERNELS: dict[str, tuple[Any, dict[str, str], dict[str, Any]]] = {
             **dict.fromkeys(("heads", "kv_heads", "length", "together"), "i32"),
             "stride_q": "i32:16", "stride_kv": "i32:16", "scale": "fp32",
         },
-        {"CAUSAL": True, "BLOCK_Q": 64, "BLOCK_K": 64, "D": 64, "MANY": False, "APART": False},
+        {"CAUSAL": True, "BLOCK_Q": 64, "BLOCK_K": 64, "D": 64, "MANY": False, "APART": False,
+         "OVERLAP": True},
     ),
     "fast matmul": (
         ex06.matmul,

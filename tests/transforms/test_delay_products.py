@@ -20,6 +20,7 @@ CONSTANTS = {
     "CAUSAL": True,
     "MANY": False,
     "APART": False,
+    "OVERLAP": True,
     "BLOCK_Q": 128,
     "BLOCK_K": 128,
     "D": 64,
@@ -64,6 +65,13 @@ def test_the_late_product_runs_beside_the_softmax(attention: Any) -> None:
         "warpgroup_wait 0", "mbarrier_arrive",
     ]  # fmt: skip
     assert attention.resources.spills == 0
+
+
+def test_a_loop_whose_author_declines_it_has_no_late_products() -> None:
+    constants = {**CONSTANTS, "OVERLAP": False}
+    made = tile.compile(attention_forward, TYPES, constants, target="sm_90a", num_warps=8)
+    assert "anchor" not in order(loop_of(made))
+    assert "warpgroup_wait 1" not in order(loop_of(made))
 
 
 def test_what_packs_an_operand_stays_behind_the_wait(attention: Any) -> None:

@@ -89,7 +89,7 @@ def test_hints_become_attributes() -> None:
          "compile time, found Python float 4.0"),
         (lambda x: ranges.range(4, stages=2), "range: no hint is called `stages`\n"
          "  hint: hints: num_stages, loop_unroll_factor, disallow_acc_multi_buffer, flatten, "
-         "warp_specialize, disable_licm"),
+         "warp_specialize, overlap_products, disable_licm"),
         (lambda x: ranges.range(4, num_stages=0), "expected `num_stages` to be at least 1, found 0"),
         (lambda x: ranges.static_range(x), "expected the bounds of static_range to be an integer "
          "known at compile time, found float32 scalar\n  hint: make it a parameter annotated "
