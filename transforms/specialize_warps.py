@@ -14,9 +14,9 @@ slots, over whatever the consumers do between.
     else { the kernel, in the loop: await a slot, product, give up the slot before }
 
 Loads that one product reads first have a ring of their own, and so have the boxes of the trip of
-the loop around, of which there are two slots if they fit. Where two warpgroups consume for several products, the
-producer is a warpgroup, too, that leaves its registers to the others, and each ring has a warp of
-it.
+the loop around, of which there are two slots if they fit. Where two warpgroups consume for several
+products, the producer is a warpgroup, too, that leaves its registers to the others, and each ring
+has a warp of it.
 
 Scalars that both need are computed before the branch. A loop is left to others if its boxes' places
 depend on what only the consumers know, or something in a loop around may write what is read or must
