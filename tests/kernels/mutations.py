@@ -395,8 +395,7 @@ class Verdicts:
         for mutant in left:
             if mutant.kind in ("wait", "fence") and said[mutant].outcome == SURVIVED:
                 near = [one for one in mutants(text) if one.kind == mutant.kind]
-                near = [one for one in near if abs(one.line - mutant.line) < _NEAR]
-                near = [one for one in near if _may_cover(one.was, mutant.was)]
+                near = [one for one in near if _may_cover(one, mutant)]
                 if recorded.covered(mutant, near):
                     said[mutant] = Verdict(NO_EFFECT, f"covered by another {mutant.kind}")
         for mutant, verdict in said.items():
@@ -420,11 +419,16 @@ class Verdicts:
         ]
 
 
-def _may_cover(one: str, other: str) -> bool:
-    """Say whether two waits or fences concern something in common: for AMD's waits, a counter."""
-    counters = [set(re.findall(r"([a-z]+)cnt", was)) - {"wait"} for was in (one, other)]
-    return not all(counters) or not counters[0].isdisjoint(counters[1])
+def _may_cover(one: Mutant, other: Mutant) -> bool:
+    """Say whether two waits or two fences may concern something in common.
+
+    For AMD's waits, that is a counter. Of waits there are many, so they must be near, too.
+    """
+    if one.kind == "wait" and abs(one.line - other.line) >= _NEAR:
+        return False
+    first, second = (set(re.findall(r"([a-z]+)cnt", it.was)) - {"wait"} for it in (one, other))
+    return not first or not second or not first.isdisjoint(second)
 
 
 _NEAR = 150
-"""Lines within which another wait or fence may cover what one covers."""
+"""Lines within which another wait may cover what one covers."""
