@@ -88,8 +88,7 @@ class MemoryUnits:
         destination = 0
         if instruction.kind in _LOADING:
             parsed = self._parsed[instruction.index]
-            # A load of half a register keeps the other half, and so needs what is there.
-            if _LOAD.match(parsed.stem) and "d16" not in parsed.stem:
+            if _LOAD.match(parsed.stem):
                 destination = registers_of(parsed.operands[:1]) & ~registers_of(parsed.operands[1:])
         self.waits.touched(instruction, registers, destination)
 

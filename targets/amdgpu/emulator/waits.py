@@ -341,12 +341,14 @@ class Waits:
             instruction: Which.
             registers: Those of its registers that are outstanding.
             destination: The registers that it loads itself, if it is a load that counts in "vm":
-                loads of one queue write in order, so those need no wait.
+                loads of one queue write in order, so those need no wait. Where it is of half a
+                register, that is so of other such loads only; it needs what a whole one writes.
         """
         machine = self._machine
+        half = _is_half(instruction)
         for operation in self._operations:
             hit = operation.registers & registers
-            if operation.event is Event.LOAD:
+            if operation.event is Event.LOAD and (not half or _is_half(operation.instruction)):
                 hit &= ~destination
             late = operation.waiting & machine.active[operation.waves]
             if not hit or not late.any():
@@ -393,6 +395,11 @@ class LdsClocks(Clocks):
         own = known[rows, self.rank[warp]]
         known[rows, self.rank[warp]] = np.minimum(own, self.waits.oldest_lds(warp) - np.uint32(1))
         return known
+
+
+def _is_half(load: Instruction) -> bool:
+    """Say whether a load writes half a register and keeps the other half."""
+    return "_d16" in load.text
 
 
 def _spelled(registers: int) -> str:

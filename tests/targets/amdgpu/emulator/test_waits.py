@@ -80,13 +80,25 @@ def test_loads_of_one_queue_may_write_one_register_in_turn() -> None:
     assert out[0] == 1
 
 
-def test_a_load_of_half_a_register_needs_what_the_other_half_gets() -> None:
-    loads = (
-        "global_load_ushort v2, v1, s[4:5]\n{}global_load_short_d16_hi v2, v1, s[4:5] offset:4\n"
-    )
-    for wait, kinds in (("", [Kind.MISSING_WAIT]), ("s_waitcnt vmcnt(0)\n", [])):
-        _, result = _run(loads.format(wait) + "s_waitcnt vmcnt(0)\nv_mov_b32_e32 v8, v2")
-        assert result.kinds == kinds
+@pytest.mark.parametrize(
+    ("first", "wait", "kinds"),
+    [
+        ("ushort", "", [Kind.MISSING_WAIT]),
+        ("ushort", "s_waitcnt vmcnt(0)", []),
+        ("short_d16", "", []),
+    ],
+)
+def test_a_load_of_half_a_register_needs_what_a_whole_one_writes(
+    first: str, wait: str, kinds: list[Kind]
+) -> None:
+    _, result = _run(f"""
+        global_load_{first} v2, v1, s[4:5]
+        {wait}
+        global_load_short_d16_hi v2, v1, s[4:5] offset:4
+        s_waitcnt vmcnt(0)
+        v_mov_b32_e32 v8, v2
+    """)
+    assert result.kinds == kinds
 
 
 @pytest.mark.parametrize("keep", [0, 1, 2, 3])
