@@ -129,7 +129,7 @@ example:
     run.add_argument(
         "--mode",
         choices=("lazy", "eager"),
-        help="when asynchronous copies take effect: as late as waits allow (the default) or at once",
+        help="when asynchronous copies take effect: as late as may be (the default), or at once",
     )
     run.add_argument(
         "--step-limit",

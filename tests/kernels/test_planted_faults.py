@@ -169,7 +169,7 @@ _IN_KERNELS = [
         Kind.RACE,
         "race of programs",
         emulated(all_store, _zeros(256, np.int32), _zeros(256, np.int32), grid=2, BLOCK=256),
-        "another warp's write is neither before nor after it",
+        "where thread 0 of program (1, 0, 0) stores another value",
     ),
     Fault(
         Kind.ASSERTION,
@@ -394,6 +394,31 @@ def test_a_fault_is_found_at_its_line(fault: Fault, chip: str) -> None:
         assert source is not None
         assert Path(source.file).name == Path(__file__).name
         assert source.line in lines_of(fault.at), str(finding)
+
+
+@tile.jit
+def turned(x, out, BLOCK: tile.constexpr):
+    i = tile.program_id(0) * BLOCK + tile.arange(0, BLOCK)
+    tile.store(x + i, i + 1)  # first side
+    tile.store(out + i, tile.load(x + (2 * BLOCK - 1 - i)))  # second side
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+def test_a_race_names_both_sides(chip: str) -> None:
+    (first, second) = (lines_of(side).pop() for side in ("first side", "second side"))
+    arrays = _zeros(512, np.int32), _zeros(512, np.int32)
+    finding = emulated(turned, *arrays, grid=2, BLOCK=256)(chip)[0]
+    assert finding.kind == Kind.RACE
+    assert finding.instruction.source is not None
+    assert finding.instruction.source.line == second
+    assert re.search(
+        r"^read of argument `x`, element \d+ of 512 by warp \d: nothing orders it after the write "
+        rf"by warp \d of program \(1, 0, 0\) at line {first} \(`",
+        finding.message,
+    )
+    span = finding.other_span()
+    assert span is not None
+    assert span.line == first
 
 
 @pytest.mark.parametrize("chip", CHIPS)

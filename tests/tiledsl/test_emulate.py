@@ -78,9 +78,9 @@ def test_loads_of_arguments_and_hints_count_as_what_they_are(kernels: Any) -> No
     x = np.zeros(1024, np.float32)
     report = tile.emulate(kernels.scale, 4, (x, x.copy(), 1024), target="gfx1201", BLOCK=256)
     assert report.executed["scalar memory"] >= 16  # each of 4 x 4 waves asks for its arguments
-    assert sum(line.instructions for line in report.global_lines) == report.executed[
-        "global memory"
-    ]
+    assert (
+        sum(line.instructions for line in report.global_lines) == report.executed["global memory"]
+    )
     assert report.executed["hint on time"] > 0
     assert report.executed["control flow"] <= 3 * 32  # of 8 waves: end, and masks skipped
 
@@ -94,7 +94,10 @@ def test_a_fault_is_shown_at_the_expression_with_argument_and_element(
         tile.emulate(kernels.ragged, (4,), (x, out, 1000), target=chip, BLOCK=256)
     text = str(raised.value)
     assert "kernel `ragged`: out-of-bounds access: write of " in text
-    assert " at argument `out`, element 1000 of an array of 1000 (0 to 999) in program (3, 0, 0), thread " in text
+    assert (
+        " at argument `out`, element 1000 of an array of 1000 (0 to 999) in program (3, 0, 0), thread "
+        in text
+    )
     assert "(6 times)" in text or "(12 times)" in text or "(24 times)" in text
     assert text.splitlines()[1:] == [
         f"    --> {file}:20:5",
@@ -157,7 +160,10 @@ def test_a_loop_may_take_so_many_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(KernelError, match=r"endless loop: no end after 300 steps") as raised:
         tile.emulate(_spins, 1, arguments(), step_limit=300)
     assert "while value >= 0" in str(raised.value) or "value = tile.atomic" in str(raised.value)
-    with pytest.raises(KernelError, match="200 steps"), tile.device("emulate:sm_80", step_limit=200):
+    with (
+        pytest.raises(KernelError, match="200 steps"),
+        tile.device("emulate:sm_80", step_limit=200),
+    ):
         _spins[1,](*arguments())
     monkeypatch.setenv("TILEDSL_EMULATE_STEPS", "100")
     with pytest.raises(KernelError, match="100 steps"):

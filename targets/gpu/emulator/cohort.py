@@ -102,13 +102,29 @@ class Cohort:
         return -(-self.threads // self.warp_size)
 
     def report(
-        self, kind: Kind, instruction: Instruction, message: str, thread: int, times: int = 1
+        self,
+        kind: Kind,
+        instruction: Instruction,
+        message: str,
+        thread: int,
+        times: int = 1,
+        other: Instruction | None = None,
     ) -> None:
-        """File a finding that flat thread `thread` was the first to make."""
+        """File a finding that flat thread `thread` was the first to make.
+
+        Args:
+            kind: What is wrong.
+            instruction: The instruction that did it.
+            message: What happened.
+            thread: Who did it.
+            times: How many lanes did.
+            other: The instruction that it conflicts with, if there is one and it is known.
+        """
         block = self.block_of[thread]
         x, y, z = (int(one) for one in self.programs[block])
         inside = int(thread - block * self.threads)
-        self.findings.add(Finding(kind, message, instruction, (x, y, z), inside, times))
+        finding = Finding(kind, message, instruction, (x, y, z), inside, times, other)
+        self.findings.add(finding)
 
 
 class Access:
@@ -126,8 +142,20 @@ class Access:
         """Return this access without the lanes that are not in a mask."""
         return Access(self.cohort, self.instruction, self.lanes[good])
 
-    def report(self, kind: Kind, bad: Mask, message: Callable[[int], str]) -> None:
-        """File a finding for the lanes in `bad`; `message` is called with the first's position."""
+    def report(
+        self,
+        kind: Kind,
+        bad: Mask,
+        message: Callable[[int], str],
+        other: Callable[[int], Instruction | None] | None = None,
+    ) -> None:
+        """File a finding for the lanes in `bad`.
+
+        `message`, and `other` for the instruction that it conflicts with, are called with the
+        first's position.
+        """
         at = int(np.flatnonzero(bad)[0])
         times = int(np.count_nonzero(bad))
-        self.cohort.report(kind, self.instruction, message(at), int(self.lanes[at]), times)
+        known = None if other is None else other(at)
+        lane = int(self.lanes[at])
+        self.cohort.report(kind, self.instruction, message(at), lane, times, known)

@@ -44,6 +44,7 @@ class Finding:
         block: The program ids of the first block where it happened.
         thread: The first thread of that block, or None where it concerns them all.
         times: How many lanes did it, in all.
+        other: The instruction that it conflicts with, of a race whose other side is known.
     """
 
     kind: Kind
@@ -52,6 +53,7 @@ class Finding:
     block: tuple[int, int, int] | None = None
     thread: int | None = None
     times: int = 1
+    other: Instruction | None = None
 
     def __str__(self) -> str:
         source = self.instruction.source
@@ -68,8 +70,25 @@ class Finding:
 
     def span(self) -> Span | None:
         """Return the author's expression that the instruction comes from, if the text says."""
-        source = self.instruction.source
-        return None if source is None else expression_at(source.file, source.line, source.column)
+        return _span(self.instruction)
+
+    def other_span(self) -> Span | None:
+        """Return the expression of the other side of a race, if that is another one."""
+        other = None if self.other is None else _span(self.other)
+        return None if other == self.span() else other
+
+
+def _span(instruction: Instruction) -> Span | None:
+    source = instruction.source
+    return None if source is None else expression_at(source.file, source.line, source.column)
+
+
+def by_instruction(instruction: Instruction | None) -> str:
+    """Return the words that say where an access comes from: its line and its text."""
+    if instruction is None:
+        return ""
+    line = "" if instruction.source is None else f" at line {instruction.source.line}"
+    return f"{line} (`{instruction.text}`)"
 
 
 _SHOWN = 8
@@ -119,6 +138,9 @@ class Findings:
         first, *others = self.all()
         notes: list[tuple[str, Span]] = []
         message = f"kernel `{kernel}`: {first.summary()}"
+        conflicting = first.other_span()
+        if conflicting is not None:
+            notes.append(("the other access", conflicting))
         for other in others[:_SHOWN]:
             span = other.span()
             if span is None:

@@ -15,18 +15,19 @@ from __future__ import annotations
 
 import mmap
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tiledsl.targets.gpu.emulator.findings import Kind
+from tiledsl.targets.gpu.emulator.findings import Kind, by_instruction
 from tiledsl.targets.gpu.emulator.words import Words
 
 if TYPE_CHECKING:
     from tiledsl.targets.gpu.emulator.cohort import Access, Cohort
+    from tiledsl.targets.gpu.emulator.program import Instruction
 
 Offsets = NDArray[np.int64]
 Ids = NDArray[np.uint32]
@@ -38,25 +39,43 @@ _RENEW = 1 << 31
 
 
 @dataclass
-class _Reads:
-    """An access from before the first store."""
+class _Touch:
+    """An access, of each lane; reads from before the first store are kept."""
 
     warp: Ids
     time: NDArray[np.uint32]
     offset: Offsets
     width: int
+    by: int
+
+
+@dataclass(frozen=True)
+class Race:
+    """What an access is not ordered after.
+
+    Attributes:
+        lanes: Which lanes race.
+        warp: For each lane that does, the number in the launch of a warp whose access it races
+            with; of others, anything.
+        by: The index of the instruction that made that access.
+    """
+
+    lanes: Mask
+    warp: NDArray[np.int64]
+    by: NDArray[np.int64]
 
 
 class _Marks:
-    """Which warp was at each grain last, and its time then."""
+    """Which warp was at each grain last, its time then, and with which instruction it was there."""
 
     def __init__(self, grains: int) -> None:
         self.warp = _shared(grains)
         self.time = _shared(grains)
+        self.by = _shared(grains)
 
     def refine(self, factor: int, grains: int) -> None:
         """Let each grain be `factor` ones."""
-        for name in ("warp", "time"):
+        for name in ("warp", "time", "by"):
             old: Words = getattr(self, name)
             new = _shared(grains)
             values = old.of[4].repeat(factor)[:grains]
@@ -73,7 +92,7 @@ class _Shadow:
     grain: int = 16
     writes: _Marks | None = None
     reads: _Marks | None = None
-    before: deque[_Reads] = field(default_factory=lambda: deque[_Reads](maxlen=_KEPT))
+    before: deque[_Touch] = field(default_factory=lambda: deque[_Touch](maxlen=_KEPT))
 
 
 def _shared(grains: int) -> Words:
@@ -91,9 +110,12 @@ class GlobalRaces:
         self._base = 1
         self._next = 1
         self._shadows: dict[int, _Shadow] = {}
+        self.instructions: Sequence[Instruction] = ()
+        """Those of the kernel."""
 
-    def begin(self, warps: int) -> None:
+    def begin(self, warps: int, instructions: Sequence[Instruction] = ()) -> None:
         """Begin a launch of so many warps; no access from before counts any more."""
+        self.instructions = instructions
         if self._next + warps >= _RENEW:
             self._shadows = {}
             self._next = 1
@@ -104,20 +126,21 @@ class GlobalRaces:
         """Drop what is known of an allocation."""
         self._shadows.pop(low, None)
 
-    def read(self, access: Access, low: int, size: int, offset: Offsets, width: int) -> Mask | None:
-        """Note a read of an allocation; returns the lanes that race with a write, None for none."""
+    def read(self, access: Access, low: int, size: int, offset: Offsets, width: int) -> Race | None:
+        """Note a read of an allocation; returns how it races with a write, None if not."""
         cohort = access.cohort
         if cohort.clocks is None:
             return None
         shadow = self._shadow(low, size)
         warp, time = self._ids(cohort, access)
         if shadow.writes is None:
-            shadow.before.append(_Reads(warp, time, offset, width))
+            shadow.before.append(_Touch(warp, time, offset, width, access.instruction.index))
             return None
         self._fit(shadow, offset, width)
         race = self._unordered(cohort, access, shadow, shadow.writes, warp, offset, width)
         if shadow.reads is not None:
-            _mark(shadow.reads, shadow.grain, warp, time, offset, width)
+            by = access.instruction.index
+            _mark(shadow.reads, shadow.grain, _Touch(warp, time, offset, width, by))
         return race
 
     def write(
@@ -128,7 +151,7 @@ class GlobalRaces:
         offset: Offsets,
         width: int,
         changes: Callable[[], Mask],
-    ) -> tuple[Mask | None, Mask | None]:
+    ) -> tuple[Race | None, Race | None]:
         """Note a write to an allocation.
 
         Args:
@@ -140,7 +163,7 @@ class GlobalRaces:
             changes: Says which lanes write something else than is there.
 
         Returns:
-            The lanes that race with a write and those that race with a read; None for none.
+            How it races with a write, and how with a read; None if not.
         """
         cohort = access.cohort
         if cohort.clocks is None:
@@ -156,9 +179,9 @@ class GlobalRaces:
         after_read = self._unordered(cohort, access, shadow, shadow.reads, warp, offset, width)
         if after_write is not None or after_read is not None:
             changed = changes()
-            after_write = None if after_write is None else after_write & changed
-            after_read = None if after_read is None else after_read & changed
-        _mark(shadow.writes, shadow.grain, warp, time, offset, width)
+            after_write, after_read = _only(after_write, changed), _only(after_read, changed)
+        by = access.instruction.index
+        _mark(shadow.writes, shadow.grain, _Touch(warp, time, offset, width, by))
         return after_write, after_read
 
     # --- marks -----------------------------------------------------------------------------------
@@ -183,7 +206,7 @@ class GlobalRaces:
         grains = -(-shadow.size // shadow.grain)
         shadow.writes, shadow.reads = _Marks(grains), _Marks(grains)
         for reads in shadow.before:
-            _mark(shadow.reads, shadow.grain, reads.warp, reads.time, reads.offset, reads.width)
+            _mark(shadow.reads, shadow.grain, reads)
         shadow.before.clear()
 
     def _fit(self, shadow: _Shadow, offset: Offsets, width: int) -> None:
@@ -207,8 +230,8 @@ class GlobalRaces:
         warp: Ids,
         offset: Offsets,
         width: int,
-    ) -> Mask | None:
-        """Return the lanes that touch a grain which another warp was at without an order."""
+    ) -> Race | None:
+        """Find the lanes that touch a grain which another warp was at without an order."""
         place, count = offset // shadow.grain * 4, width // shadow.grain
         last = marks.warp.gather(place, 4, count).reshape(len(place), count)
         others = (last >= self._base) & (last != warp[:, None])
@@ -224,31 +247,85 @@ class GlobalRaces:
         race = others[lanes] & np.where(same, unseen, not cohort.atomic)
         found = np.zeros(len(place), np.bool_)
         found[lanes] = np.logical_or.reduce(race, 1)
-        return found if found.any() else None
+        if not found.any():
+            return None
+        by = marks.by.gather(place[lanes], 4, count).reshape(len(lanes), count)
+        first = np.arange(len(lanes)), race.argmax(1)
+        other, instruction = (np.zeros(len(place), np.int64) for _ in range(2))
+        other[lanes], instruction[lanes] = number[first], by[first]
+        return Race(found, other, instruction)
 
 
-def _mark(
-    marks: _Marks,
-    grain: int,
-    warp: Ids,
-    time: NDArray[np.uint32],
-    offset: Offsets,
-    width: int,
-) -> None:
-    place, count = offset // grain * 4, width // grain
-    for words, values in ((marks.warp, warp), (marks.time, time)):
+def _only(race: Race | None, lanes: Mask) -> Race | None:
+    """Return a race without the lanes that are not in a mask."""
+    if race is None or not (race.lanes & lanes).any():
+        return None
+    return replace(race, lanes=race.lanes & lanes)
+
+
+def _mark(marks: _Marks, grain: int, one: _Touch) -> None:
+    place, count = one.offset // grain * 4, one.width // grain
+    by = np.full(len(one.warp), one.by, np.uint32)
+    for words, values in ((marks.warp, one.warp), (marks.time, one.time), (marks.by, by)):
         wide: Any = values
         if count > 1:
             wide = np.broadcast_to(values[:, None], (len(values), count))
         words.scatter(place, wide, 4, count)
 
 
-def report_race(access: Access, lanes: Mask, verb: str, other: str, describe: Any) -> None:
-    """File a race of some lanes; `describe` says of a lane which element it is."""
+def report_race(
+    access: Access,
+    race: Race,
+    verbs: tuple[str, str],
+    element: Callable[[int], str],
+    instructions: Sequence[Instruction],
+) -> None:
+    """File a race.
+
+    Args:
+        access: The access.
+        race: What it is not ordered after.
+        verbs: What it does ("read", "write") and what the other one did.
+        element: Says of a lane which element it is.
+        instructions: The kernel's, if they are known.
+    """
+    cohort = access.cohort
+
+    def other(at: int) -> Instruction | None:
+        index = int(race.by[at])
+        return instructions[index] if index < len(instructions) else None
 
     def message(at: int) -> str:
+        block, warp = divmod(int(race.warp[at]), cohort.warps)
+        own = cohort.warp_of[access.lanes[at]]
+        mine = int(cohort.launch_warp[own])
+        program = "this program" if mine // cohort.warps == block else f"program {_at(block)}"
         return (
-            f"{verb} of {describe(at)}, where another warp's {other} is neither before nor after it"
+            f"{verbs[0]} of {element(at)} by warp {mine % cohort.warps}: nothing orders it after "
+            f"the {verbs[1]} by warp {warp} of {program}{by_instruction(other(at))}"
         )
+
+    def _at(block: int) -> tuple[int, int, int]:
+        x, y, _ = cohort.grid
+        return block % x, block // x % y, block // (x * y)
+
+    access.report(Kind.RACE, race.lanes, message, other)
+
+
+def report_lost(
+    access: Access, lanes: Mask, position: Offsets, width: int, element: Callable[[int], str]
+) -> None:
+    """File that lanes, at positions, stored other values to one element than a later lane did."""
+    cohort = access.cohort
+
+    def message(at: int) -> str:
+        there = np.abs(position - position[at]) < width
+        there[: at + 1] = False
+        last = access.lanes[np.flatnonzero(there)[-1]] if there.any() else None
+        by = "another thread" if last is None else f"thread {int(last) % cohort.threads}"
+        if last is not None and cohort.block_of[last] != cohort.block_of[access.lanes[at]]:
+            x, y, z = (int(one) for one in cohort.programs[cohort.block_of[last]])
+            by += f" of program {(x, y, z)}"
+        return f"write of {element(at)}, where {by} stores another value by the same instruction"
 
     access.report(Kind.RACE, lanes, message)

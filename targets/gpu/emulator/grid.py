@@ -62,7 +62,7 @@ def run(program: Program, launch: Launch, findings: Findings) -> Counters | None
     """
     cohorts = _cut(program, launch)
     warps = -(-launch.threads // program.warp_size)
-    launch.memory.races.begin(int(np.prod(launch.grid)) * warps)
+    launch.memory.races.begin(int(np.prod(launch.grid)) * warps, program.instructions)
     start = time.perf_counter()
     total = _add(None, _run_cohort(program, launch, cohorts[0]), findings)
     rest = (time.perf_counter() - start) * (len(cohorts) - 1)

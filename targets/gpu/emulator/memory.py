@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from tiledsl.targets.gpu.emulator.allocations import BASE, SPACE, Allocation, Allocations, Named
 from tiledsl.targets.gpu.emulator.findings import Kind
-from tiledsl.targets.gpu.emulator.global_races import report_race
+from tiledsl.targets.gpu.emulator.global_races import report_lost, report_race
 from tiledsl.targets.gpu.emulator.words import UNSIGNED, natural_alignment
 
 if TYPE_CHECKING:
@@ -96,7 +96,9 @@ class GlobalMemory(Allocations):
             offset = here + (BASE - owner.low)
             race = self.races.read(part, owner.low, owner.size, offset, width)
             if race is not None:
-                report_race(part, race, "read", "write", self._element(here))
+                report_race(
+                    part, race, ("read", "write"), self._element(here), self.races.instructions
+                )
 
     def _find_write_races(
         self,
@@ -117,8 +119,9 @@ class GlobalMemory(Allocations):
             offset = here + (BASE - owner.low)
             found = self.races.write(part, owner.low, owner.size, offset, size * count, changes)
             for race, other in zip(found, ("write", "read"), strict=True):
-                if race is not None and race.any():
-                    report_race(part, race, "write", other, self._element(here))
+                if race is not None:
+                    named = self._element(here)
+                    report_race(part, race, ("write", other), named, self.races.instructions)
 
     def _find_lost(
         self,
@@ -132,7 +135,7 @@ class GlobalMemory(Allocations):
         lost = self._words.gather(position, size, count) != values.astype(UNSIGNED[size])
         if lost.any():
             lanes = np.logical_or.reduce(lost, 1) if lost.ndim > 1 else lost
-            report_race(access, lanes, "write", "write", self._element(position))
+            report_lost(access, lanes, position, size * count, self._element(position))
 
     def _owners(
         self, position: NDArray[np.int64], width: int

@@ -265,8 +265,10 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def _shown(finding: Finding) -> str:
     """Return a finding with the author's line and carets under the expression."""
-    span = finding.span()
+    span, other = finding.span(), finding.other_span()
     shown = [] if span is None else ["  " + line for line in span.excerpt()]
+    if other is not None:
+        shown += ["  the other access:", *("  " + line for line in other.excerpt())]
     return "\n".join([finding.summary(), *shown])
 
 

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from tiledsl.targets.gpu.emulator.clocks import Clocks
 from tiledsl.targets.gpu.emulator.cohort import Access, Cohort, Lanes, Mask
-from tiledsl.targets.gpu.emulator.findings import Kind
+from tiledsl.targets.gpu.emulator.findings import Kind, by_instruction
 from tiledsl.targets.gpu.emulator.program import Instruction
 from tiledsl.targets.gpu.emulator.races import Others, Race, Touch, Writes, granules_of
 from tiledsl.targets.gpu.emulator.under_way import UnderWay
@@ -243,12 +243,14 @@ class SharedMemory:
         lost = np.logical_or.reduce(lost, 1) if lost.ndim > 1 else lost
         bad = twice & (lost | (touch.warp != touch.warp[last]))
         if bad.any():
+            threads = access.lanes % self._cohort.threads
             access.report(
                 Kind.RACE,
                 bad,
                 lambda at: (
                     f"two lanes write {touch.width} bytes to byte "
-                    f"{int(touch.flat[at]) % self._stride} of shared memory in one instruction"
+                    f"{int(touch.flat[at]) % self._stride} of shared memory in one instruction, "
+                    f"threads {int(threads[at])} and {int(threads[last[at]])}"
                 ),
             )
 
@@ -324,17 +326,22 @@ class SharedMemory:
             return
         lanes = race.lanes if bad is None else race.lanes & ~bad
         if lanes.any():
-            access.report(Kind.RACE, lanes, self._telling(touch, race, verb, other))
+            instructions = self._instructions
+            access.report(
+                Kind.RACE,
+                lanes,
+                self._telling(touch, race, verb, other),
+                lambda at: instructions.get(int(race.by[at])),
+            )
 
     def _telling(self, touch: Touch, race: Race, verb: str, other: str) -> Callable[[int], str]:
         def message(at: int) -> str:
             granule = (int(touch.flat[at]) >> self._shift) + int(race.granule[at])
-            by = self._instructions.get(int(race.by[at]))
-            line = "" if by is None or by.source is None else f" at line {by.source.line}"
-            text = "" if by is None else f"{line} (`{by.text}`)"
+            by = by_instruction(self._instructions.get(int(race.by[at])))
+            mine = int(self._clocks.rank[touch.warp[at]])
             return (
-                f"{verb} of shared memory at byte {self.byte_of(granule)}: no barrier after the "
-                f"{other} by warp {int(race.rank[at])}{text}"
+                f"{verb} of shared memory at byte {self.byte_of(granule)} by warp {mine}: no "
+                f"barrier after the {other} by warp {int(race.rank[at])}{by}"
             )
 
         return message

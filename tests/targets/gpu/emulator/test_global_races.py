@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.targets.gpu.emulator.worlds import World
+from tests.targets.gpu.emulator.worlds import World, instruction
+from tiledsl.dialects.diagnostics import KernelError
 from tiledsl.targets.gpu.emulator.findings import Kind
 from tiledsl.targets.gpu.emulator.memory import Named
 
@@ -47,9 +48,31 @@ def test_reading_another_warps_store_without_a_barrier_is_a_race() -> None:
     device.store(0, 3)
     device.load(4, 3)
     assert device.world.messages() == [
-        "read of argument `x`, element 3 of 16, where another warp's write is neither before nor "
-        "after it"
+        "read of argument `x`, element 3 of 16 by warp 1: nothing orders it after the write by "
+        "warp 0 of this program"
     ]
+
+
+def test_both_sides_of_a_race_are_named() -> None:
+    device = Device(blocks=3)
+    device.memory.races.begin(6, [instruction(i, f"op{i}", line=10 + i) for i in range(4)])
+    device.memory.store(
+        device.world.access(2, [12]), np.array([device.base], np.uint64), np.array([1]), 4
+    )
+    device.memory.store(
+        device.world.access(3, [20]), np.array([device.base], np.uint64), np.array([2]), 4
+    )
+    (finding,) = device.world.findings.all()
+    assert finding.message == (
+        "write of argument `x`, element 0 of 16 by warp 1: nothing orders it after the write by "
+        "warp 1 of program (1, 0, 0) at line 12 (`op2`)"
+    )
+    assert (finding.block, finding.thread) == ((2, 0, 0), 4)
+    assert finding.other is not None
+    assert finding.other.index == 2
+    with pytest.raises(KernelError) as raised:
+        device.world.findings.raise_or_warn("k", False)
+    assert [text for text, _ in raised.value.notes] == ["the other access"]
 
 
 def test_a_barrier_orders_warps_of_a_program() -> None:
@@ -141,6 +164,10 @@ def test_lanes_that_store_different_values_to_one_element_race() -> None:
     assert device.races == 0
     device.memory.store(device.world.access(0, [0, 1]), address, np.array([1, 2], np.uint32), 4)
     assert device.races == 1
+    assert device.world.messages() == [
+        "write of argument `x`, element 0 of 16, where thread 1 stores another value by the same "
+        "instruction"
+    ]
 
 
 def test_memory_that_was_freed_is_forgotten() -> None:

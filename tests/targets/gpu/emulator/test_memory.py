@@ -90,7 +90,9 @@ def test_what_misses_an_array_is_reported_and_does_nothing(world: World) -> None
     values = np.array([7, 8, 9], np.uint32)
     world.memory.store(world.access(0, [0, 1, 2]), _addresses(first, [60, 64, 68]), values, 4)
     assert world.kinds() == [Kind.OUT_OF_BOUNDS]
-    assert world.messages() == ["write of 4 bytes at argument `x`, element 16 of an array of 16 (0 to 15)"]
+    assert world.messages() == [
+        "write of 4 bytes at argument `x`, element 16 of an array of 16 (0 to 15)"
+    ]
     assert world.findings.all()[0].times == 2
     assert world.memory.load(world.access(1, [0]), _addresses(first, [60]), 4)[0] == 7
     assert not world.memory.bytes_at(second, 64).any()
@@ -126,7 +128,9 @@ def test_before_the_beginning_is_named_by_the_array_that_follows(world: World) -
     base = world.memory.allocate(64)
     world.memory.name([Named("x", base, base + 64, 4)])
     world.memory.store(world.access(0, [0]), _addresses(base - 4, [0]), np.array([1], np.uint32), 4)
-    assert world.messages() == ["write of 4 bytes at argument `x`, element -1 of an array of 16 (0 to 15)"]
+    assert world.messages() == [
+        "write of 4 bytes at argument `x`, element -1 of an array of 16 (0 to 15)"
+    ]
 
 
 def test_a_misaligned_access_is_reported_with_its_address(world: World) -> None:

@@ -55,9 +55,13 @@ def test_reading_another_warps_write_without_a_barrier_is_a_race() -> None:
     world.read(1, _EVERY, _OTHERS)
     assert world.kinds() == [Kind.RACE]
     assert world.messages() == [
-        "read of shared memory at byte 16: no barrier after the write by warp 1 at line 10 (`st`)"
+        "read of shared memory at byte 16 by warp 0: no barrier after the write by warp 1 at line "
+        "10 (`st`)"
     ]
-    assert world.findings.all()[0].times == 8
+    (finding,) = world.findings.all()
+    assert finding.times == 8
+    assert finding.other is not None
+    assert finding.other.text == "st"
 
 
 def test_reading_another_warps_write_after_a_barrier_is_sound() -> None:
@@ -110,7 +114,8 @@ def test_overwriting_what_another_warp_may_still_read_is_a_race() -> None:
     world.write(2, _EVERY, _OWN)
     assert world.kinds() == [Kind.RACE]
     assert world.messages() == [
-        "write of shared memory at byte 0: no barrier after the read by warp 1 at line 11 (`ld`)"
+        "write of shared memory at byte 0 by warp 0: no barrier after the read by warp 1 at line "
+        "11 (`ld`)"
     ]
 
 
@@ -148,7 +153,7 @@ def test_two_warps_that_write_one_place_in_one_instruction_race() -> None:
     world.write(0, [0, 4], [8, 8], [3, 3])
     assert world.kinds() == [Kind.RACE]
     assert world.messages() == [
-        "two lanes write 4 bytes to byte 8 of shared memory in one instruction"
+        "two lanes write 4 bytes to byte 8 of shared memory in one instruction, threads 0 and 4"
     ]
 
 

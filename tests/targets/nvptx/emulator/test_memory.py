@@ -171,7 +171,11 @@ def test_parameters_are_read_where_they_lie() -> None:
         ("ld.global.b32 %r1, [%a0+128];", Kind.OUT_OF_BOUNDS, "read of 4 bytes"),
         ("st.global.b32 [%a0+-4], 1;", Kind.OUT_OF_BOUNDS, "write of 4 bytes"),
         ("ld.global.b32 %r1, [%a0+2];", Kind.MISALIGNED, "read of 4 bytes"),
-        ("ld.shared.b32 %r1, [s+64];", Kind.OUT_OF_BOUNDS, "byte 64 of shared memory, which has 64"),
+        (
+            "ld.shared.b32 %r1, [s+64];",
+            Kind.OUT_OF_BOUNDS,
+            "byte 64 of shared memory, which has 64",
+        ),
         ("ld.shared.b32 %r1, [s];", Kind.UNINITIALIZED, "shared memory"),
         ("st.shared.b32 [s], %t;", Kind.RACE, "shared memory"),
         (
