@@ -50,4 +50,4 @@ def test_reading_what_was_never_written_and_beyond_the_end_are_findings() -> Non
     )
     found = result.findings.all()[0]
     assert (found.kind, found.thread, found.times) == (Kind.OUT_OF_BOUNDS, 9, 1)
-    assert "byte 4 of 8 of private memory" in str(found)
+    assert "byte 4 of private memory, which has 8" in str(found)

@@ -181,7 +181,7 @@ def test_parameters_are_read_where_they_lie() -> None:
         (
             ".local .align 4 .b8 f[8]; st.local.b32 [f+8], 1;",
             Kind.OUT_OF_BOUNDS,
-            "byte 8 of 8 of local memory",
+            "byte 8 of local memory, which has 8",
         ),
         (
             ".local .align 4 .b8 f[8]; st.local.b32 [f], 1; ld.local.v2.b32 {%r1, %r2}, [f];",
