@@ -92,7 +92,7 @@ def _build(module: ir.Module, entry: Any, chip: Chip, order: tuple[str, str] | N
     if order is not None:
         wish = '["{}", "{}"]'.format(*order)
         entry["passthrough"] = ir.Attribute.parse(f"{str(kept)[:-1]}, {wish}]", module.context)
-    text = str(llvm.translate_module_to_llvmir(module.operation))
+    text = with_lines_of_loads(str(llvm.translate_module_to_llvmir(module.operation)))
     entry["passthrough"] = kept
     emitted = emit(text, chip)
     assert emitted.assembly is not None  # both were asked for
@@ -101,6 +101,28 @@ def _build(module: ir.Module, entry: Any, chip: Chip, order: tuple[str, str] | N
     metadata = kernels(code_object)[entry["sym_name"].value]
     assembly = _TABLES.sub("", emitted.assembly)
     return _Built(text, assembly, code_object, metadata)
+
+
+_LOAD = re.compile(r"\s*(%[\w.]+) = load .*(, !dbg !\d+)$")
+_WIDENED = re.compile(r"(\s*%[\w.]+ = (?:fpext|zext|sext) .* (%[\w.]+) to .*)(, !dbg !\d+)$")
+
+
+def with_lines_of_loads(text: str) -> str:
+    """Give what widens a loaded value the place of the load.
+
+    LLVM makes one load of both where it can, and gives it the place of the second: the author would
+    be sent from a faulty load to wherever its value is first used.
+    """
+    places: dict[str, str] = {}
+    lines = text.split("\n")
+    for number, line in enumerate(lines):
+        if line.startswith("define"):
+            places = {}
+        elif (load := _LOAD.match(line)) is not None:
+            places[load[1]] = load[2]
+        elif (widened := _WIDENED.match(line)) is not None and widened[2] in places:
+            lines[number] = widened[1] + places[widened[2]]
+    return "\n".join(lines)
 
 
 def emit(text: str, chip: Chip) -> llvm_codegen.Emitted:

@@ -106,6 +106,16 @@ def far(x, out, stride, BLOCK: tile.constexpr):
 
 
 @tile.jit
+def summed(x, out, n, BLOCK: tile.constexpr):
+    i = tile.arange(0, BLOCK)
+    total = tile.zeros((BLOCK,), tile.float32)
+    for k in range(n):
+        value = tile.load(x + k * BLOCK + i)  # reads halves beyond
+        total += value
+    tile.store(out + i, total)
+
+
+@tile.jit
 def unwritten(x, out, BLOCK: tile.constexpr):
     i = tile.arange(0, BLOCK)
     tile.store(x + i, i.to(tile.float32), mask=i < BLOCK - 1)
@@ -163,6 +173,12 @@ _IN_KERNELS = [
         "reads far beyond",
         emulated(far, _zeros(256), _zeros(256), 3_000_000, BLOCK=256),
         "000000 of an array of 256 (0 to 255)",
+    ),
+    Fault(
+        Kind.OUT_OF_BOUNDS,
+        "reads halves beyond",  # a load and a conversion in one, whose line must be the load's
+        emulated(summed, _zeros(1000, np.float16), _zeros(128), 8, BLOCK=128),
+        "argument `x`, element 1000 of an array of 1000 (0 to 999)",
     ),
     Fault(
         Kind.UNINITIALIZED,

@@ -128,3 +128,18 @@ def test_a_kernel_that_would_spill_a_little_is_scheduled_again(
         if most > 1:
             assert '"amdgpu-num-vgpr"="248"' in tried[1]
             assert artifact.texts["llvm"] in tried
+
+
+def test_what_widens_a_loaded_value_has_the_line_of_the_load() -> None:
+    text = """define void @a(ptr %0) {
+  %1 = load half, ptr %0, align 2, !dbg !5
+  %2 = fpext half %1 to float, !dbg !6
+  %3 = load <1 x i8>, ptr %0, align 1, !dbg !7
+  %4 = zext <1 x i8> %3 to <1 x i32>, !dbg !8
+  %5 = fpext float %2 to double, !dbg !9
+}
+define void @b(half %1) {
+  %2 = fpext half %1 to float, !dbg !10
+}"""
+    expected = text.replace("float, !dbg !6", "float, !dbg !5").replace("!dbg !8", "!dbg !7")
+    assert assembling.with_lines_of_loads(text) == expected
