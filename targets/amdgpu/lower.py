@@ -29,7 +29,14 @@ from mlir.dialects import arith, llvm, rocdl
 
 from tiledsl.dialects.diagnostics import CompilerBug, KernelError
 from tiledsl.dialects.types import element_of
-from tiledsl.targets.amdgpu import lower_cast, lower_lanes, lower_math, lower_memory, mma
+from tiledsl.targets.amdgpu import (
+    assertions,
+    lower_cast,
+    lower_lanes,
+    lower_math,
+    lower_memory,
+    mma,
+)
 from tiledsl.targets.amdgpu.chips import Chip
 from tiledsl.targets.amdgpu.mma import MatrixInstruction
 from tiledsl.targets.gpu import emit
@@ -343,7 +350,8 @@ class AmdMachine:
         )
 
     def stop(self, message: str) -> None:
-        """End the kernel by a trap; the message shows on other targets only."""
+        """End the kernel by a trap; the message is kept beside the code (`assertions`)."""
+        assertions.keep(message)
         llvm.intr_trap()
 
 

@@ -21,6 +21,14 @@ POISON = -1
 """An index of `shuffle` whose element may be anything."""
 
 
+def module_block() -> ir.Block:
+    """Return the body of the module that the insertion point is in."""
+    op: Any = ir.InsertionPoint.current.block.owner
+    while op.operation.name != "builtin.module":
+        op = op.operation.parent
+    return op.operation.regions[0].blocks[0]
+
+
 # Types.
 
 

@@ -7,23 +7,14 @@ a struct in local memory, laid out as C lays out variadic ones.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from mlir import ir
 from mlir.dialects import llvm
 
 from tiledsl.targets.gpu import emit
-from tiledsl.targets.gpu.emit import integer, pointer_type
+from tiledsl.targets.gpu.emit import integer, module_block, pointer_type
 
 _PRINT = "vprintf"
-
-
-def module_block() -> ir.Block:
-    """Return the body of the module that the insertion point is in."""
-    op: Any = ir.InsertionPoint.current.block.owner
-    while op.operation.name != "builtin.module":
-        op = op.operation.parent
-    return op.operation.regions[0].blocks[0]
 
 
 def has_symbol(name: str) -> bool:

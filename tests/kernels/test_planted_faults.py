@@ -138,7 +138,7 @@ def all_store(x, out, BLOCK: tile.constexpr):
 @tile.jit
 def assuming(x, n):
     value = tile.load(x)
-    tile.device_assert(value > n, "larger than n")  # assertion
+    tile.device_assert(value > n, "larger than n: {} > 7%!")  # assertion
 
 
 @tile.jit
@@ -203,6 +203,7 @@ _IN_KERNELS = [
         Kind.ASSERTION,
         "assertion",
         emulated(assuming, np.array([5], np.int32), 7, debug=True),
+        "larger than n: {} > 7%! (thread",
     ),
     Fault(
         Kind.ENDLESS,

@@ -175,6 +175,23 @@ def test_a_loop_may_take_so_many_steps(monkeypatch: pytest.MonkeyPatch) -> None:
         tile.emulate(_spins, 1, arguments(), step_limit=0)
 
 
+@pytest.mark.parametrize("chip", ["sm_90a", "gfx942"])
+def test_a_failed_assertion_says_its_text_and_threads_once(
+    chip: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    @tile.jit
+    def kernel(x: Any, n: Any):
+        value = tile.load(x + tile.arange(0, 128))
+        tile.device_assert(value > n, "larger than n")
+
+    x = np.arange(128, dtype=np.int32)
+    report = tile.emulate(kernel, 2, (x, 4), target=chip, findings="report", debug=True)
+    (finding,) = report.findings
+    assert finding.message == "larger than n (threads 0 to 4)"
+    assert finding.times == 10
+    assert capfd.readouterr().out == ""
+
+
 def test_what_cannot_run_is_refused(kernels: Any) -> None:
     x = np.zeros(4, np.float32)
     with pytest.raises(KernelError, match=r"^expected a kernel, which `tile\.jit` makes, found"):

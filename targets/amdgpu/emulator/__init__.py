@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tiledsl.dialects.diagnostics import CompilerBug
+from tiledsl.targets.amdgpu.assertions import messages
 from tiledsl.targets.amdgpu.chips import chip as find_chip
 from tiledsl.targets.amdgpu.emulator.decode import Code, Context, Launch, decode_blocks
 from tiledsl.targets.amdgpu.emulator.global_memory import swaps
@@ -104,6 +105,7 @@ def load(text: str, entry: str, chip: str, memory: GlobalMemory) -> Program:
     varies = any(isinstance(one, Parsed) and one.stem in _MODE_WRITERS for one in module.code)
     context = Context(found, wave_size, mode, varies, _place_data(module, memory))
     context.swaps = swaps(module.code)
+    context.assertions = messages((one.name, bytes(one.content)) for one in module.data)
     blocks, instructions, parsed = decode_blocks(module, entry, context)
     code = Code(
         found, wave_size, mode, values.get("group_segment_fixed_size", 0), granule(parsed),

@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tiledsl.dialects.diagnostics import CompilerBug
+from tiledsl.targets.amdgpu.assertions import said_at
 from tiledsl.targets.amdgpu.emulator.decode import CODE_ADDRESS, Context, EndDecoder, Ending, Entry
 from tiledsl.targets.amdgpu.emulator.operands import scalar_reader, scalar_writer
 from tiledsl.targets.amdgpu.emulator.text import EXEC, VCC, Name, Parsed, Register
-from tiledsl.targets.gpu.emulator.findings import Kind
 from tiledsl.targets.gpu.emulator.program import End, InstructionClass
 
 Condition = Callable[[Any], NDArray[np.bool_]]
@@ -83,13 +83,13 @@ def _end_program(parsed: Parsed, context: Context) -> End:
 
 def _trap(parsed: Parsed, context: Context) -> End:
     instruction = context.instruction
+    says = said_at(instruction.source, context.assertions)
 
     def end(m: Any) -> None:
-        wave = int(np.flatnonzero(m.active)[0])
-        lanes = m.lanes[wave]
-        lane = int(np.flatnonzero(lanes)[0]) if lanes.any() else 0
-        thread = int(m.thread_of[wave, lane])
-        m.cohort.report(Kind.ASSERTION, instruction, "the kernel trapped", thread, m.count)
+        threads = np.unique(m.thread_of[m.lanes])
+        if not len(threads):  # a wave whose lanes are all off traps, too
+            threads = m.thread_of[np.flatnonzero(m.active)[:1], 0]
+        m.cohort.report_trap(instruction, says, threads)
         m.leave()
 
     return end

@@ -147,6 +147,7 @@ class Context:
         anchor: The address that the last `s_getpc_b64` before it returns.
         swaps: Words of 4 bytes are compared and swapped, perhaps for a part of them; see
             `global_memory.swaps`.
+        assertions: What the module's assertions say.
     """
 
     chip: Chip
@@ -160,6 +161,7 @@ class Context:
     address: int = 0
     anchor: int = 0
     swaps: bool = False
+    assertions: Sequence[str] = ()
 
     @property
     def generation(self) -> int:

@@ -126,6 +126,26 @@ class Cohort:
         finding = Finding(kind, message, instruction, (x, y, z), inside, times, other)
         self.findings.add(finding)
 
+    def report_trap(self, instruction: Instruction, says: str, threads: Lanes) -> None:
+        """File that threads trapped, in ascending order, for the reason that they say or none."""
+        source = instruction.source
+        if source is not None:  # which the finding shows anyway
+            says = says.removeprefix(f"{source.file}:{source.line}:")
+        inside = threads[self.block_of[threads] == self.block_of[threads[0]]] % self.threads
+        message = f"{says.strip() or 'the kernel trapped'} ({_listed(inside)})"
+        self.report(Kind.ASSERTION, instruction, message, int(threads[0]), len(threads))
+
+
+def _listed(threads: Lanes) -> str:
+    """Name some threads, in ascending order."""
+    first, last, count = int(threads[0]), int(threads[-1]), len(threads)
+    if count == 1:
+        return f"thread {first}"
+    if last - first == count - 1:
+        return f"threads {first} to {last}"
+    few = ", ".join(map(str, threads[:4].tolist()))
+    return f"threads {few}" if count <= 4 else f"{count} threads: {few}, ... {last}"
+
 
 class Access:
     """One execution of one memory instruction: who to blame for what goes wrong in it."""

@@ -10,12 +10,10 @@ from __future__ import annotations
 
 import re
 import struct
-import sys
 from collections.abc import Callable
 
 import numpy as np
 
-from tiledsl.targets.gpu.emulator.findings import Kind
 from tiledsl.targets.gpu.emulator.program import End, Instruction, InstructionClass, Step
 from tiledsl.targets.nvptx.emulator.machine import Machine
 from tiledsl.targets.nvptx.emulator.memory import load_words
@@ -149,12 +147,13 @@ def _print(instruction: Parsed, context: Context, results: Vector, given: Vector
     result = context.variable(results.items[0]) if isinstance(results.items[0], Symbol) else None
 
     def step(machine: Machine) -> None:
+        texts: dict[int, str] = {}
         for number in machine.lanes:
             thread = _Thread(machine, who, int(number))
             format, packed = parameters(thread)
             text = format_print(thread.string(format), _Arguments(thread, packed))
-            machine.printed[int(number)] = text
-            sys.stdout.write(text)
+            texts[int(number)] = text
+        machine.print(texts)
         if result is not None:
             lanes = machine.lanes
             place = np.full(len(lanes), result.address, np.uint64)
@@ -171,12 +170,10 @@ def _fail(instruction: Parsed, context: Context, given: Vector) -> Ending:
 
     def build(place: Place) -> End:
         def end(machine: Machine) -> None:
-            for number in machine.lanes:
-                thread = _Thread(machine, who, int(number))
-                message, file, line, function, _ = parameters(thread)
-                where = f"{thread.string(file)}:{line}: {thread.string(function)}"
-                text = f"{where}: {thread.string(message)}"
-                machine.cohort.report(Kind.ASSERTION, who, text, int(number))
+            thread = _Thread(machine, who, int(machine.lanes[0]))
+            message, file, line, function, _ = parameters(thread)
+            where = f"{thread.string(file)}:{line}: {thread.string(function)}"
+            machine.cohort.report_trap(who, f"{where}: {thread.string(message)}", machine.lanes)
             machine.end(machine.active)
 
         return end

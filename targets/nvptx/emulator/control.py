@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from tiledsl.targets.gpu.emulator.findings import Kind
 from tiledsl.targets.gpu.emulator.program import End, InstructionClass, Step
 from tiledsl.targets.nvptx.emulator.machine import Machine
 from tiledsl.targets.nvptx.emulator.opcodes import Ending, Opcode, Options, Place, Table, unknown
@@ -73,9 +72,7 @@ def _trap(instruction: Parsed, context: Context) -> Ending:
 
     def build(place: Place) -> End:
         def end(machine: Machine) -> None:
-            first = int(machine.lanes[0])
-            message = machine.printed.get(first, "").strip() or "the kernel trapped"
-            machine.cohort.report(Kind.ASSERTION, who, message, first, machine.count)
+            machine.cohort.report_trap(who, machine.last_words(machine.lanes), machine.lanes)
             machine.end(machine.active)
 
         return end

@@ -17,7 +17,7 @@ What a family of instructions keeps from one step to the next (copies under way,
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -86,7 +86,6 @@ class Machine(Engine):
         local: Local memory.
         clocks: The warps' clocks.
         barriers: The sixteen barriers of each block.
-        printed: What each thread printed last.
         gatherings: Who waits for its warp, by block; `convergence` keeps it.
     """
 
@@ -109,7 +108,8 @@ class Machine(Engine):
         self.local = LocalMemory(self.threads, layout.local_bytes)
         live = self.scheduler.live
         self.barriers = Barriers(self.clocks, cohort.block_of, cohort.warp_of, live)
-        self.printed: dict[int, str] = {}
+        self._printed: dict[int, str] = {}
+        """What threads have printed that is not shown yet."""
         self.gatherings: dict[int, Any] = {}
         self._parts: dict[Any, Any] = {}
         self._special: dict[str, NDArray[Any]] = {}
@@ -196,13 +196,34 @@ class Machine(Engine):
     def run(self) -> None:
         """Run every thread to its end, or to a deadlock."""
         with np.errstate(all="ignore"):
-            super().run()
+            try:
+                super().run()
+            finally:
+                self._show()
             for finish in self.afterwards:
                 finish()
         sys.stdout.flush()
         if self._arguments:
             self.memory.free(self._arguments)
             self._arguments = 0
+
+    def print(self, texts: Mapping[int, str]) -> None:
+        """Let threads print; it is shown with the next print, or at the end.
+
+        Until then a thread that traps may take back what it printed last: the finding says it.
+        """
+        self._show()
+        self._printed = dict(texts)
+
+    def last_words(self, lanes: Lanes) -> str:
+        """Return what the first of some threads printed last, and show it of none of them."""
+        words = [self._printed.pop(int(thread), "") for thread in lanes]
+        return words[0]
+
+    def _show(self) -> None:
+        if self._printed:
+            sys.stdout.write("".join(self._printed.values()))
+            self._printed = {}
 
     def part(self, kind: Callable[[Machine], _Part]) -> _Part:
         """Return the part of a class, made with this machine when it is first asked for."""

@@ -192,9 +192,9 @@ def test_a_trap_says_what_was_printed_last(capfd: pytest.CaptureFixture[str]) ->
     outcome = run(body, data)
     (finding,) = outcome.findings
     assert finding.kind is Kind.ASSERTION
-    assert finding.message == "kernel.py:3: not so"
+    assert finding.message == "kernel.py:3: not so (thread 5)"
     assert finding.thread == 5
-    assert capfd.readouterr().out == "kernel.py:3: not so\n"
+    assert capfd.readouterr().out == ""
 
 
 def test_a_failed_assert_says_where() -> None:
@@ -215,7 +215,7 @@ def test_a_failed_assert_says_where() -> None:
     outcome = run(body, np.frombuffer(strings, np.uint8))
     (finding,) = outcome.findings
     assert finding.kind is Kind.ASSERTION
-    assert finding.message == "kernel.cu:12: main: x > 0"
+    assert finding.message == "kernel.cu:12: main: x > 0 (thread 7)"
     assert finding.thread == 7
 
 
