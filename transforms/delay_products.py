@@ -16,7 +16,7 @@ What late products need of their trip is carried into the next: operands, and nu
 elementwise work is anchored before the second wait, else later passes would move it to its uses,
 which are behind; but the last step that packs an operand of a late product stays behind, where the
 registers of the operand before it are free again. A loop that may have no trip is put under a
-condition.
+condition. `tile.overlap_products = false` on a loop leaves it as it is.
 
 Before: the `tgpu` level, after `pipeline_loops` and `copy_boxes`.
 After: the same.
@@ -59,6 +59,7 @@ from tiledsl.transforms.rewrite import attributes_of, terminator
 from tiledsl.transforms.simplify import tidy
 from tiledsl.transforms.trips import Trips
 
+OVERLAP = "tile.overlap_products"
 Values = dict[ir.Value, ir.Value]
 _SPREADS = (tile.SplatOp, tile.ExpandDimsOp, tile.BroadcastOp)
 
@@ -69,13 +70,18 @@ def delay_products(module: ir.Module) -> None:
     for kernel in kernels(module):
         loops = [op for op in operations(kernel.operation) if op.operation.name == "scf.for"]
         for loop in loops:
-            trip = find_trip(loop.operation)
+            trip = None if _is_declined(loop.operation) else find_trip(loop.operation)
             if trip is not None:
                 surely = Trips.of(loop.operation, AxisFacts(kernel)).surely
                 _Delay(trip).build(surely > 0)
                 changed = True
     if changed:
         tidy(module)
+
+
+def _is_declined(loop: ir.Operation) -> bool:
+    """Whether the author wants no late products in a loop."""
+    return OVERLAP in loop.attributes and not ir.BoolAttr(loop.attributes[OVERLAP]).value
 
 
 class _Delay:

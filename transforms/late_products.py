@@ -29,7 +29,6 @@ from tiledsl.dialects.types import is_shared
 from tiledsl.transforms.effects import TERMINATORS, is_control, is_pure
 from tiledsl.transforms.rewrite import terminator
 
-OVERLAP = "tile.overlap_products"
 _STREAMED = (
     tgpu.WarpgroupMmaOp
     | tgpu.WarpgroupWaitOp
@@ -97,7 +96,7 @@ def find_trip(loop: ir.Operation) -> Trip | None:
     """
     body = loop.regions[0].blocks[0]
     ops = list(body.operations)[:-1]
-    if is_declined(loop) or "unsignedCmp" in loop.attributes or not all(map(_is_known, ops)):
+    if "unsignedCmp" in loop.attributes or not all(map(_is_known, ops)):
         return None
     products = [_product(op) for op in ops if isinstance(op, tgpu.WarpgroupMmaOp)]
     if len(products) < 2 or None in products:
@@ -116,11 +115,6 @@ def find_trip(loop: ir.Operation) -> Trip | None:
         return None
     moved = _streams(ops, late, first[0])
     return None if moved is None else Trip(loop, ops, first[0], late, moved)
-
-
-def is_declined(loop: ir.Operation) -> bool:
-    """Whether the author wants no late products in a loop."""
-    return OVERLAP in loop.attributes and not ir.BoolAttr(loop.attributes[OVERLAP]).value
 
 
 def _is_known(op: ir.OpView) -> bool:

@@ -49,7 +49,7 @@ from tiledsl.transforms.memory_accesses import Accesses
 from tiledsl.transforms.pipelined_loop import STAGES, pipeline_loop
 from tiledsl.transforms.prefetch import Ahead, Way, find_ahead
 from tiledsl.transforms.simplify import tidy
-from tiledsl.transforms.specialize_warps import find_split, is_asked_for, split_kernel
+from tiledsl.transforms.specialize_warps import find_split, is_asked_for, split_kernel, warps_of
 from tiledsl.transforms.trips import Trips
 
 _MOST_HELD = 2
@@ -148,7 +148,8 @@ def _pipeline(loop: ir.Operation, accesses: Accesses, wish: _Wish) -> _Done | No
         return None
     if any(one.way in (Way.EXCHANGED, Way.HELD) for one in what.prefetches.values()):
         ahead = min(ahead, _MOST_HELD)
-    pipeline_loop(loop, what, trips, accesses.layouts, ahead)
+    warps = warps_of(accesses.kernel)
+    pipeline_loop(loop, what, trips, accesses.layouts, ahead, warps)
     return _Done.LOOP
 
 

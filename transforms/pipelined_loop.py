@@ -68,6 +68,7 @@ class _Ring:
         wait: Where products may be late, the wait for the one that reads the boxes.
         full: One barrier a slot, for the boxes' bytes.
         empty: One barrier a slot, for the warps that have read it; None if all threads meet.
+        issuer: The warp that asks for boxes in the loop: a ring's work slows one alone.
     """
 
     numbers: list[int]
@@ -75,6 +76,7 @@ class _Ring:
     wait: ir.Operation | None
     full: Barriers
     empty: Barriers | None
+    issuer: int
 
 
 @dataclass
@@ -93,7 +95,7 @@ class _Issued:
 
 
 def pipeline_loop(
-    loop: ir.Operation, what: Ahead, trips: Trips, layouts: Layouts, ahead: int
+    loop: ir.Operation, what: Ahead, trips: Trips, layouts: Layouts, ahead: int, warps: int
 ) -> None:
     """Replace `loop`, an `scf.for`, by its pipelined form.
 
@@ -103,15 +105,23 @@ def pipeline_loop(
         trips: Its trips.
         layouts: The module's layouts, for buffers.
         ahead: Trips between a load and its use, at least 1.
+        warps: How many there are.
     """
-    _Pipeline(loop, what, trips, layouts, ahead).build()
+    _Pipeline(loop, what, trips, layouts, ahead, warps).build()
 
 
 class _Pipeline:
     def __init__(
-        self, loop: ir.Operation, what: Ahead, trips: Trips, layouts: Layouts, ahead: int
+        self,
+        loop: ir.Operation,
+        what: Ahead,
+        trips: Trips,
+        layouts: Layouts,
+        ahead: int,
+        warps: int,
     ) -> None:
         self._loop = loop
+        self._warps = warps
         self._what = what
         self._trips = trips
         self._layouts = layouts
@@ -205,7 +215,8 @@ class _Pipeline:
             full = Barriers(self._slots, self._layouts)
             empty = Barriers(self._slots, self._layouts, arrivals="warps") if self._late else None
             late = trip is not None and product != trip.first.mma.operation
-            rings.append(_Ring(numbers, int(together or late), wait, full, empty))
+            issuer = len(rings) % self._warps if self._late else 0
+            rings.append(_Ring(numbers, int(together or late), wait, full, empty, issuer))
         return rings
 
     def _allocate(self, number: int) -> ir.Value:
@@ -242,6 +253,8 @@ class _Pipeline:
             exists = self._trips.early(trip)
             rings = [ring for ring in self._rings if trip < self._slots - ring.lag]
             slots = {n: _integer("i32", trip) for n in [*self._copied, *self._boxed]}
+            # Before the loop by the thread that has made the barriers: no other knows of them yet.
+            rings = [replace(ring, issuer=0) for ring in rings]
             issued = self._issue(self._trips.at(lower, trip), carried, exists, slots, rings)
             carried = issued.carried
             for number in self._queued:
@@ -306,7 +319,9 @@ class _Pipeline:
             barrier = ring.full.slot(slots[ring.numbers[0]])
             loads = [self._what.prefetches[number].load for number in ring.numbers]
             total = sum(box_bytes(one) for one in loads if isinstance(one, tile.DescriptorLoadOp))
-            expected = tgpu.MbarrierExpectOp.build(barrier, predicate, bytes=total)
+            expected = tgpu.MbarrierExpectOp.build(
+                barrier, predicate, bytes=total, issuer=ring.issuer or None
+            )
             issued.requests[ring] = [expected]
 
     def _copy_box(
@@ -323,7 +338,7 @@ class _Pipeline:
         assert isinstance(load, tile.DescriptorLoadOp)
         slot, barrier = self._slot(number, index), ring.full.slot(index)
         guarded = ring.empty is not None
-        copy = copy_box(load, values, slot, barrier, predicate, guarded=guarded)
+        copy = copy_box(load, values, slot, barrier, predicate, guarded=guarded, issuer=ring.issuer)
         issued.requests[ring].append(copy)
 
     def _copy(
@@ -445,7 +460,8 @@ class _Pipeline:
                 elif ring.lag:
                     wraps = Lanes(read).eq(0).convert("arith.extui", "i32")
                     phase = (Lanes(parity) ^ wraps).value
-                tgpu.MbarrierWaitOp.build(barrier, phase, by="issuer")
+                issuer = ring.issuer or None
+                tgpu.MbarrierWaitOp.build(barrier, phase, by="issuer", issuer=issuer)
             for op in issued.requests[ring]:
                 op.operation.move_before(place)
             if ring.wait is not None:

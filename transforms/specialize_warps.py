@@ -121,11 +121,13 @@ def _pays(loop: ir.Operation, kernel: ir.OpView) -> bool:
         return False
     columns = re.search(r"n(\d+)k", products[0].instruction)
     narrow = columns is not None and int(columns[1]) <= _NARROW
-    return narrow or _warps(kernel) == _WARPGROUP
+    return narrow or warps_of(kernel) == _WARPGROUP
 
 
-def _warps(kernel: ir.OpView) -> int:
-    return ir.IntegerAttr(kernel.operation.attributes[_WARPS]).value
+def warps_of(kernel: ir.OpView) -> int:
+    """Return how many warps a kernel's author asked for, one if it does not say."""
+    attributes = kernel.operation.attributes
+    return ir.IntegerAttr(attributes[_WARPS]).value if _WARPS in attributes else 1
 
 
 def find_split(
@@ -141,7 +143,7 @@ def find_split(
     """
     kernel = accesses.kernel
     loops = _loops_around(inner)
-    if not only_boxes(what) or loops is None or _warps(kernel) > _MOST_WARPS:
+    if not only_boxes(what) or loops is None or warps_of(kernel) > _MOST_WARPS:
         return None
     level = inner_slice(GrowingLoop(inner), what)
     loads = [*level.loads, *(op for op in level.ops if isinstance(op, tile.LoadOp))]
@@ -287,7 +289,7 @@ class _Build:
             # With the wait for its product, where that may be late and slots are given up promptly.
             waits = {} if trip is None else trip.waits
             self._rings = {ring: waits.get(one) if one else None for one, ring in rings.items()}
-            shares = trip is not None and _warps(self._kernel) == 2 * _WARPGROUP
+            shares = trip is not None and warps_of(self._kernel) == 2 * _WARPGROUP
             if shares:
                 # A warp for each: none waits for another's slot.
                 for issuer, ring in enumerate(self._every_ring):
@@ -412,9 +414,7 @@ class _Build:
         with ir.InsertionPoint(block):
             return next(iter(self._rings)).following(index, parity)
 
-    def _read_own(
-        self, ring: Ring, index: ir.Value, parity: ir.Value
-    ) -> tuple[ir.Value, ir.Value]:
+    def _read_own(self, ring: Ring, index: ir.Value, parity: ir.Value) -> tuple[ir.Value, ir.Value]:
         """Let the loop around read its own trip's boxes; give its next trip's counters."""
         block = self._loops[-2].block
         ring.give_up_behind(block, index)

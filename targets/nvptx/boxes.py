@@ -105,10 +105,9 @@ def _divisors(kernel: ir.OpView) -> list[int]:
 
 
 def _first_issuer(lowering: Lowering, warp: int) -> int:
-    """Return the thread that copies boxes: the first, or the first of a warp for only that."""
-    if lowering.role is not Role.PRODUCER:
-        return 0
-    return lowering.kernel.threads + warp * lowering.machine.warp_size
+    """Return the thread that copies boxes: the first of a warp, or of a warp for only that."""
+    first = lowering.kernel.threads if lowering.role is Role.PRODUCER else 0
+    return first + warp * lowering.machine.warp_size
 
 
 def _issuer(lowering: Lowering, warp: int = 0) -> ir.Value:
