@@ -145,27 +145,23 @@ class Form:
 def choose_form(heads: int, length: int, d: int, causal: bool) -> Form:
     """Return the form that is fastest on Hopper for 16 bits.
 
-    - Two warpgroups share a block of 128 queries unless some processors would have none.
-    - d up to 64: shared memory and registers hold several programs a processor, which fill each
-      other's waits, and copies of the next block to begin with. While trips are many, three of a
-      warpgroup each are best, with products overlapped. Else two of two warpgroups: without the
-      overlap, which begins and ends in each block anew, they need no more than 128 registers.
-    - d up to 128: one program fills a processor, and with warps that copy it never stops computing.
-      While trips are few the next block's first loads and this one's last stores count: programs
-      compute many blocks. Else, one block each, which the hardware deals out evenly.
-    - Larger: keys and values of 64 are what fits.
+    - Two warpgroups share a block of 128 queries, unless some processors would have none then.
+    - d up to 64: two programs share a processor if 128 registers do for a thread. They do without
+      the products' overlap: one program's products run beside the other's softmax instead.
+    - d up to 128: one program fills a processor; warps that copy leave it nothing but to compute.
+      Where blocks have few trips, a block's first loads and last stores count: programs compute
+      many blocks, and load for the next ahead. Else the hardware deals out one block each more
+      evenly.
+    - Larger: of keys and values blocks of 64 are what fits.
     """
     rows = tile.cdiv(length, 128)
-    fills = rows * heads >= PROCESSORS
-    few = rows * (0.5 if causal else 1) < 32
-    if d <= 64:
-        if few and fills:
-            return Form(128, 128, 8, overlap=False, max_registers=128)
-        return Form(64, 128, 4)
-    if not fills:
+    if rows * heads < PROCESSORS:
         return Form(64, 128 if d <= 128 else 64, 4)
+    if d <= 64:
+        return Form(128, 128, 8, overlap=False, max_registers=128)
     if d > 128:
         return Form(128, 64, 8)
+    few = rows * (0.5 if causal else 1) < 32
     return Form(128, 128, 8, many=few and (heads % 2 == 0 or not causal), apart=True)
 
 

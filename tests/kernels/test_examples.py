@@ -124,13 +124,13 @@ def test_attentions_form_is_chosen_by_shape() -> None:
         form = ex05.choose_form(heads, length, d, causal)
         return form.block_q, form.num_warps, form.many, form.apart, form.overlap
 
-    # Few trips: many blocks a program, or several programs a processor without overlap.
-    assert chosen(256, 1024, 128) == (128, 8, True, True, True)
-    assert chosen(256, 1024, 64) == (128, 8, False, False, False)
-    assert chosen(128, 4096, 64, causal=True) == (128, 8, False, False, False)
-    # Many: one block a program.
-    assert chosen(128, 4096, 128) == (128, 8, False, True, True)
-    assert chosen(128, 4096, 64) == (64, 4, False, False, True)
+    # Few trips: many blocks a program.
+    assert chosen(256, 1024, 128) == chosen(128, 4096, 128, True) == (128, 8, True, True, True)
+    assert chosen(128, 4096, 128) == chosen(32, 16384, 128, True) == (128, 8, False, True, True)
+    # Two programs a processor, without overlap.
+    assert chosen(256, 1024, 64) == chosen(128, 4096, 64) == (128, 8, False, False, False)
+    # Blocks of another head for the second of a pair.
+    assert chosen(255, 1024, 128, True) == (128, 8, False, True, True)
     # Not enough for every processor.
     assert chosen(8, 1024, 128) == chosen(8, 1024, 64) == (64, 4, False, False, True)
 
