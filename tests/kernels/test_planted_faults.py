@@ -130,6 +130,12 @@ def crooked(x, out, start, BLOCK: tile.constexpr):
 
 
 @tile.jit
+def promised(x, out, start, BLOCK: tile.constexpr):
+    i = tile.multiple_of(start, 4) + tile.arange(0, BLOCK)  # broken promise
+    tile.store(out + tile.arange(0, BLOCK), tile.load(x + i))
+
+
+@tile.jit
 def all_store(x, out, BLOCK: tile.constexpr):
     i = tile.arange(0, BLOCK)
     tile.store(out + i, tile.load(x + i) + tile.program_id(0))  # race of programs
@@ -192,6 +198,12 @@ _IN_KERNELS = [
         emulated(crooked, _zeros(512), _zeros(512), 3, BLOCK=256),
         "asks for alignment to 8",
         NVIDIA,  # AMD reads global memory at any address
+    ),
+    Fault(
+        Kind.ASSERTION,
+        "broken promise",
+        emulated(promised, _zeros(512), _zeros(512), 3, BLOCK=256, debug=True),
+        "multiple_of: expected a multiple of 4 (threads 0 to ",
     ),
     Fault(
         Kind.RACE,

@@ -12,6 +12,8 @@ from tiledsl.dialects import tile
 from tiledsl.dialects.diagnostics import KernelError
 from tiledsl.dtypes import as_dtype, bool_, default_dtype, float32, int32, unwrap
 from tiledsl.language import casts, elementwise
+from tiledsl.language.builder import current
+from tiledsl.language.debug import device_assert
 from tiledsl.language.operands import (
     Operand,
     as_value,
@@ -155,6 +157,8 @@ def multiple_of(value: Operand, values: Sequence[int] | int) -> Value:
     Args:
         value: An integer or pointer, scalar or tile. A pointer's multiple is in elements.
         values: One positive integer a dimension: the first value of each run is a multiple of it.
+
+    In a kernel compiled with `debug=True` it is an assertion, too, of an integer that is no tile.
     """
     return _hinted("multiple_of", "divisibility", value, values, powers=False)
 
@@ -197,18 +201,27 @@ def _hinted(function: str, attribute: str, value: Operand, values: object, power
             raise KernelError(f"expected `values` of {function} to be {kind}, found {number}")
     if not source.shape and attribute != "divisibility":
         return source
+    if current().options.debug and not source.shape and source.dtype.is_int():
+        multiple = elementwise.equal(elementwise.mod(source, numbers[0]), 0)
+        device_assert(multiple, f"{function}: expected a multiple of {numbers[0]}")
     hint = {attribute: numbers}
     return build(tile.HintOp, source, dtype=source.dtype, shape=source.shape, **hint)
 
 
 def assume(condition: Operand) -> None:
-    """Give the author's word that a run-time scalar condition holds; passes may rely on it."""
+    """Give the author's word that a run-time scalar condition holds; passes may rely on it.
+
+    In a kernel compiled with `debug=True` it is an assertion.
+    """
     condition = unwrap(condition)
     if not isinstance(condition, Value):
         static_assert(condition, "assume: the condition is false at compile time")
         return
     if condition.shape or condition.dtype is not bool_:
         raise KernelError(f"expected a bool scalar in assume, found {describe(condition)}")
+    if current().options.debug:
+        device_assert(condition, "assume: expected a true condition")
+        return  # what relied on it could prove the assertion by it
     build_all(tile.AssumeOp, condition, types=[])
 
 

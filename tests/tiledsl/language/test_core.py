@@ -25,6 +25,7 @@ from tiledsl.dtypes import (
     uint64,
 )
 from tiledsl.language import core
+from tiledsl.targets.target import Options
 
 
 def test_programs_are_int32_scalars() -> None:
@@ -110,6 +111,18 @@ def test_hints_say_what_the_author_knows() -> None:
 def test_assumptions() -> None:
     assert '"tile.assume"' in str(traced(lambda n: core.assume(n > 0), int32))
     assert "assume" not in str(traced(lambda n: core.assume(constexpr(True)), int32))
+
+
+def test_promises_are_assertions_in_debug_builds() -> None:
+    def promising(n: Any) -> Any:
+        core.assume(n > 0)
+        return core.multiple_of(n, 16)
+
+    text = str(traced(promising, int32, options=Options(debug=True)))
+    assert text.count("tile.assert") == 2
+    assert "multiple_of: expected a multiple of 16" in text
+    assert "tile.assume" not in text
+    assert "tile.assert" not in str(traced(promising, int32))
 
 
 def test_static_assert_and_print(capsys: pytest.CaptureFixture[str]) -> None:
