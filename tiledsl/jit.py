@@ -374,7 +374,8 @@ class JITFunction:
         """Return the entry's name on disk, or None where something captured has no description."""
         if self._reach is None:
             self._reach = reach(self.fn)
-        captured = reach(functools.partial(_nothing, **dict(request.constexprs)))
+        constants = functools.partial(_nothing, **dict(request.constexprs))
+        captured = reach(constants, self._reach.mentioned)
         self._reach.watched += captured.watched
         if not (self._reach.stable and captured.stable):
             return None

@@ -3,15 +3,16 @@
 A cached kernel may be used again only while the author's function, each helper it reaches and each
 value it captures are what they were. `reach` follows the names that a function's code mentions, in
 closures first and then in globals (Python's order), through helpers in other modules, classes,
-containers and `functools.partial`, and hashes what it finds.
+containers and `functools.partial`, and hashes what it finds; and the attributes that the code
+mentions, of every module, class and object that it finds.
 
 Contract:
 - `Reach.digest` is equal for equal sources at equal places, which the code names line for line, and
   equal captured values, across processes and machines.
 - `Reach.stable` is False where a captured object has no such description; the digest is then good
   for this process only, and nothing is written to disk.
-- `Reach.changed()` tells cheaply, before a launch, that a captured global or closure variable is no
-  longer what it was.
+- `Reach.changed()` tells cheaply, before a launch, that a captured global or closure variable, or
+  an attribute of what one holds, is no longer what it was.
 Python's standard library, installed packages and this package count by name: `cache` has the
 version of this one in its key, and an installed helper's source is hashed when it is a function.
 """
@@ -28,29 +29,15 @@ import sys
 import sysconfig
 import textwrap
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-_ATOMS = (int, float, complex, str, bytes, bool, type(None), type(Ellipsis))
-_CONTAINERS = (list, dict, set, bytearray)
+import numpy as np
 
+from tiledsl.watch import ATOMS, Watched, attribute, state
 
-@dataclass(frozen=True)
-class Watched:
-    """A variable that the kernel captured: where it lives and what it held."""
-
-    look: Callable[[], object]
-    held: object
-    snapshot: str | None
-
-    def changed(self) -> bool:
-        """Return whether it holds another object, or a mutable one with other contents."""
-        try:
-            now = self.look()
-        except (KeyError, ValueError):
-            return True
-        return now is not self.held or (self.snapshot is not None and repr(now) != self.snapshot)
+_COLLECTIONS = (list, dict, set, bytearray, tuple, frozenset, Mapping)
 
 
 @dataclass
@@ -60,30 +47,35 @@ class Reach:
     Attributes:
         digest: SHA-256 of it all, in hexadecimal.
         stable: Whether the digest means the same in another process.
-        watched: The captured variables.
+        watched: The captured variables and attributes.
+        mentioned: The attributes that the code may read of anything, by name.
     """
 
     digest: str
     stable: bool
     watched: list[Watched] = field(repr=False)
+    mentioned: frozenset[str] = field(repr=False, default=frozenset())
 
     def changed(self) -> bool:
-        """Return whether a captured variable was rebound or its contents changed."""
+        """Return whether a captured variable or attribute holds another value."""
         for variable in self.watched:  # noqa: SIM110 (at every launch; `any` takes longer)
             if variable.changed():
                 return True
         return False
 
 
-def reach(function: Callable[..., object]) -> Reach:
+def reach(function: Callable[..., object], mentioned: Iterable[str] = ()) -> Reach:
     """Follow everything that `function` depends on.
 
     Args:
         function: A Python function, a jitted one, or any callable.
+        mentioned: Attributes that are read of what it holds, beside those in its own code.
     """
-    walker = _Walker()
+    walker = _Walker(mentioned)
     walker.visit(function)
-    return Reach(walker.hash.hexdigest(), walker.stable, walker.watched)
+    walker.finish()
+    names = frozenset(walker.mentioned)
+    return Reach(walker.hash.hexdigest(), walker.stable, walker.watched, names)
 
 
 def source_of(function: Callable[..., object]) -> str:
@@ -111,12 +103,15 @@ def _is_library(module_name: str) -> bool:
 class _Walker:
     """Feeds one hash; each object once, later mentions by the number of the first."""
 
-    def __init__(self) -> None:
+    def __init__(self, mentioned: Iterable[str]) -> None:
         self.hash = hashlib.sha256()
         self.stable = True
         self.watched: list[Watched] = []
         self._numbers: dict[int, int] = {}
         self._alive: list[object] = []
+        self.mentioned = set(mentioned)
+        self._owners: list[object] = []
+        self._modules: list[types.ModuleType] = []
 
     def _put(self, *parts: str) -> None:
         for part in parts:
@@ -136,10 +131,43 @@ class _Walker:
         if isinstance(value, enum.Enum):
             self._put("enum", f"{type(value).__qualname__}.{value.name}")
             self.visit(value.value)
-        elif isinstance(value, _ATOMS):
+        elif isinstance(value, ATOMS):
             self._put(type(value).__name__, repr(value))
         elif not self._again(value):
             self._visit_object(value)
+
+    def finish(self) -> None:
+        """Follow the attributes that are mentioned, then what else modules hold."""
+        done: set[tuple[int, str]] = set()
+        while new := [
+            (owner, name)
+            for owner in self._owners
+            for name in sorted(self.mentioned)
+            if (id(owner), name) not in done
+        ]:
+            for owner, name in new:
+                done.add((id(owner), name))
+                self._follow(name, functools.partial(attribute, owner, name))
+        mentioned = set(self.mentioned)
+        for module in self._modules:  # grows meanwhile
+            # Its members may be picked by a name made at run time: all of its source counts.
+            for member in list(vars(module).values()):
+                inner = getattr(member, "fn", member)
+                if isinstance(inner, types.FunctionType | types.ModuleType):
+                    self.visit(inner)
+        # What such functions mention are attributes of what they are called with, if they are.
+        self.mentioned = mentioned
+
+    def _follow(self, name: str, look: Callable[[], object]) -> bool:
+        """Hash what a variable or attribute holds, and watch it; return whether it holds any."""
+        try:
+            watched = Watched.now(look)
+        except (KeyError, ValueError):
+            return False
+        self._put("name", name)
+        self.visit(watched.held)
+        self.watched.append(watched)
+        return True
 
     def _visit_object(self, value: object) -> None:
         if isinstance(value, types.FunctionType):
@@ -155,7 +183,7 @@ class _Walker:
             self._visit_module(value)
         elif isinstance(value, type):
             self._visit_class(value)
-        elif isinstance(value, (*_CONTAINERS, tuple, frozenset, Mapping)):
+        elif isinstance(value, _COLLECTIONS):
             self._visit_container(cast("Any", value))
         elif isinstance(inner := getattr(value, "fn", None), types.FunctionType):
             self._put("jit")
@@ -180,39 +208,51 @@ class _Walker:
         self._put("class", value.__module__, value.__qualname__)
         if not _is_library(value.__module__):
             self._put(source_of(value))
+            self._owners.append(value)
+            for base in value.__bases__:
+                self.visit(base)
             for member in vars(value).values():
-                if isinstance(member, types.FunctionType):
-                    self.visit(member)
+                inner = getattr(member, "__func__", getattr(member, "fget", member))
+                if isinstance(inner, types.FunctionType):
+                    self.visit(inner)
 
     def _visit_instance(self, value: object) -> None:
         kind = type(value)
         self._put("instance", kind.__module__, kind.__qualname__)
         if isinstance(value, types.BuiltinFunctionType) or _is_library(kind.__module__):
+            self._put_elements(value)
             text = repr(value)
             self.stable &= " at 0x" not in text
             self._put(text)
+            if kind.__module__.partition(".")[0] != "tiledsl":
+                self._owners.append(value)  # a namespace, say
             return
         self.visit(kind)
-        state = getattr(value, "__dict__", None)
-        if state is None:
+        self._owners.append(value)
+        held = state(value)
+        if held is None:
             self.stable = False
             self._put(str(id(value)))
         else:
-            self.visit(dict(state))
+            self.visit(dict(held))
+
+    def _put_elements(self, value: object) -> None:
+        """Hash an array's elements: its repr leaves some out, and digits of all."""
+        if isinstance(value, np.ndarray):
+            array = cast("np.ndarray[Any, Any]", value)
+            self._put(str(array.dtype), str(array.shape))
+            self.hash.update(array.tobytes())
 
     def _visit_module(self, module: types.ModuleType) -> None:
         self._put("module", module.__name__)
         if _is_library(module.__name__):
             return
-        # Its members may be picked by a name made at run time: all of its source counts.
+        self._owners.append(module)
+        self._modules.append(module)
         try:
             self._put(inspect.getsource(module))
         except (OSError, TypeError):
             self.stable = False
-        for member in list(vars(module).values()):
-            inner = getattr(member, "fn", member)
-            if isinstance(inner, types.FunctionType | types.ModuleType):
-                self.visit(inner)
 
     def _visit_function(self, function: types.FunctionType) -> None:
         module: str | None = function.__module__  # None where `exec` got a namespace without a name
@@ -228,17 +268,10 @@ class _Walker:
             self._put_code(code)
         self.visit(function.__defaults__)
         self.visit(function.__kwdefaults__)
+        self.mentioned |= _attribute_names(code)
         for name, look in _captured(function):
-            try:
-                value = look()
-            except (KeyError, ValueError):
+            if not self._follow(name, look):
                 self._put("unbound", name)
-                continue
-            self._put("name", name)
-            self.visit(value)
-            mutable = isinstance(value, _CONTAINERS)
-            snapshot = repr(cast("object", value)) if mutable else None
-            self.watched.append(Watched(look, value, snapshot))
 
     def _put_code(self, code: types.CodeType) -> None:
         """Hash a lambda's code: several may share a line of source."""
@@ -267,6 +300,18 @@ def _global_names(code: types.CodeType) -> tuple[str, ...]:
             if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
                 names[str(instruction.argval)] = None
     return tuple(names)
+
+
+@functools.lru_cache(maxsize=4096)
+def _attribute_names(code: types.CodeType) -> frozenset[str]:
+    """Return the attributes that a function's code may read: by name, or by a text with a name."""
+    names: set[str] = set()
+    for part in _codes(code):
+        names.update(text for text in part.co_consts if isinstance(text, str))
+        for instruction in dis.get_instructions(part):
+            if instruction.opname in ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR"):
+                names.add(str(instruction.argval))
+    return frozenset(name for name in names if name.isidentifier())
 
 
 def _captured(function: types.FunctionType) -> Iterator[tuple[str, Callable[[], object]]]:

@@ -197,6 +197,33 @@ def test_a_changed_global_gives_a_new_kernel(monkeypatch: pytest.MonkeyPatch) ->
     assert out[0] == 15
 
 
+class Settings:
+    rate = 2
+
+
+def test_a_changed_attribute_gives_a_new_kernel() -> None:
+    settings = Settings()
+
+    @tile.jit
+    def by_settings(x, out):
+        tile.store(out, tile.load(x) * settings.rate)
+
+    @tile.jit
+    def by_constant(x, out, given: tile.constexpr):
+        tile.store(out, tile.load(x) * given.rate)
+
+    x, out = arrays(1)
+    x[0] = 3
+    for rate in (2, 3, 3, 5):
+        settings.rate = rate
+        first = by_settings[(1,)](x, out)
+        assert out[0] == 3 * rate
+        assert by_settings[(1,)](x, out) is first
+        out[0] = np.nan
+        by_constant[(1,)](x, out, given=settings)
+        assert out[0] == 3 * rate
+
+
 def test_closures_are_part_of_the_key_in_one_process_and_on_disk() -> None:
     x, out = arrays(1)
     for k in (2, 3, 2):

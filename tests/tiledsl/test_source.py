@@ -3,13 +3,15 @@
 import functools
 import subprocess
 import sys
+import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from tiledsl.source import reach
+from tiledsl.source import Reach, reach
 
 SCALE = 2
 TABLE = {"a": 1}
@@ -81,6 +83,171 @@ def test_a_mutated_global_container_is_noticed(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setitem(TABLE, "a", 2)
     assert found.changed()
     assert reach(looked_up).digest != found.digest
+
+
+class Settings:
+    rate: object = 1
+
+    def __init__(self, rate: object) -> None:
+        self.rate = rate
+
+
+class Slotted:
+    __slots__ = ("rate",)
+
+    def __init__(self, rate: object) -> None:
+        self.rate = rate
+
+
+class Derived(Settings):
+    pass
+
+
+class Nested:
+    def __init__(self) -> None:
+        self.inner = (Settings(1),)
+
+
+HELD = Settings(1)
+
+
+def reads_held(x: int) -> object:
+    return (x, HELD.rate)
+
+
+@pytest.mark.parametrize(
+    "owner",
+    [
+        Settings(1),
+        Slotted(1),
+        Derived,
+        types.SimpleNamespace(rate=1),
+        types.ModuleType("picked_settings"),
+    ],
+    ids=lambda owner: type(owner).__name__,
+)
+def test_an_attribute_that_the_code_mentions_counts(owner: Any) -> None:
+    def uses(x: int) -> object:
+        return (x, owner.rate)
+
+    def by_text(x: int) -> object:
+        return (x, getattr(owner, "rate"))  # noqa: B009
+
+    def of_a_constant(x: int, given: Any) -> object:
+        return (x, given.rate)
+
+    def constant() -> Reach:
+        return reach(functools.partial(of_a_constant, given=owner), {"rate"})
+
+    for read in (lambda: reach(uses), lambda: reach(by_text), constant):
+        owner.rate = 1
+        found = read()
+        assert not found.changed()
+        owner.rate = 1
+        assert not found.changed()
+        owner.rate = 2
+        assert found.changed()
+        assert read().digest != found.digest
+
+
+def test_an_attribute_of_an_attribute_and_of_an_item_counts() -> None:
+    nested = Nested()
+
+    def uses(x: int) -> object:
+        return (x, nested.inner[0].rate)
+
+    found = reach(uses)
+    nested.inner[0].rate = 2
+    assert found.changed()
+
+
+def test_an_attribute_that_no_code_mentions_does_not_count() -> None:
+    settings: Any = Settings(1)
+
+    def uses(x: int) -> object:
+        return (x, settings.rate)
+
+    found = reach(uses)
+    settings.launches = 5
+    assert not found.changed()
+
+
+def test_an_attribute_counts_where_a_helper_mentions_it() -> None:
+    def uses(x: int) -> object:
+        return reads_held(x)
+
+    found = reach(uses)
+    HELD.rate = 2
+    try:
+        assert found.changed()
+    finally:
+        HELD.rate = 1
+    assert not found.changed()
+
+
+def test_a_property_is_not_run_but_counts() -> None:
+    def limited(limit: int) -> type:
+        class Limited:
+            @property
+            def rate(self) -> int:
+                assert limit != 3, "run"
+                return limit
+
+        return Limited
+
+    def digest(limit: int) -> str:
+        owner: Any = limited(limit)()
+
+        def uses(x: int) -> object:
+            return (x, owner.rate)
+
+        assert not reach(uses).changed()
+        return reach(uses).digest
+
+    assert digest(3) != digest(4)
+
+
+def test_methods_of_a_base_class_count() -> None:
+    def derived(number: int) -> type:
+        class Base:
+            def method(self) -> int:
+                return number
+
+        class Derived(Base):
+            pass
+
+        return Derived
+
+    one, two = (reach(functools.partial(print, derived(number))).digest for number in (1, 2))
+    assert one != two
+
+
+@pytest.mark.parametrize("length", [16, 5000])
+def test_elements_of_arrays_count(length: int) -> None:
+    def digest(array: np.ndarray[Any, Any]) -> Reach:
+        def uses(x: int) -> object:
+            return (x, array[0])
+
+        return reach(uses)
+
+    table = np.zeros(length, np.float32)
+    other = table.copy()
+    other[length // 2] = 1e-9
+    found = digest(table)
+    assert digest(table).digest == found.digest != digest(other).digest
+    table[:] = other
+    assert found.changed() == (length == 16)
+
+
+def test_a_list_in_a_tuple_is_looked_into() -> None:
+    table = ([1],)
+
+    def uses(x: int) -> object:
+        return (x, table[0][0])
+
+    found = reach(uses)
+    table[0][0] = 2
+    assert found.changed()
 
 
 def test_recursion_ends() -> None:
