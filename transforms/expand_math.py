@@ -110,6 +110,8 @@ def _formula(name: str, kind: str, native: Natives) -> Formula | None:
         return math_exp.exp_through_exp2
     if (name, kind) == ("math.tanh", "f32") and ("math.exp2", "f32") in native:
         return _tanh_through_exp2
+    if (name, kind) == ("math.erf", "f32") and ("math.exp2", "f32") in native:
+        return math_erf.erf_through_exp2
     return _FORMULAS.get((name, kind))
 
 
@@ -177,6 +179,7 @@ def _fast_tanh(x: Lanes) -> Lanes:
 _FAST: dict[str, tuple[str | None, Formula]] = {
     "math.exp": ("math.exp2", _fast_exp),
     "math.tanh": ("math.exp2", _fast_tanh),
+    "math.erf": ("math.exp2", math_erf.short_erf),
     "math.log": ("math.log2", _fast_log),
     "math.log10": ("math.log2", _fast_log10),
     "math.sin": (None, math_trig.sin_of_small),

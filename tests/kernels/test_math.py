@@ -130,7 +130,7 @@ def test_functions_of_scalars_are_those_of_tiles(place: str) -> None:
 def test_fast_math_stays_near_and_keeps_nan(place: str) -> None:
     x = cast(np.linspace(-5, 5, 1000), tile.float32)
     x[::100] = np.nan
-    names = ["exp", "sin", "tanh", "sigmoid"]
+    names = ["exp", "sin", "tanh", "erf", "sigmoid"]
     out = poisoned(x.size * len(names), tile.float32)
     ops = tuple(getattr(tile, name) for name in names)
     apply[(1,)](x, out, x.size, OPS=ops, BLOCK=1024, fast_math=True)

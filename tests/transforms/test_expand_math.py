@@ -124,10 +124,10 @@ def test_a_formula_is_within_two_ulp_everywhere(name: str, kind: str) -> None:
     assert np.array_equal(np.signbit(got[number]), np.signbit(exact[number]))
 
 
-@pytest.mark.parametrize("name", ["exp", "tanh"])
+@pytest.mark.parametrize("name", ["exp", "tanh", "erf"])
 def test_a_formula_over_native_exp2_is_within_two_ulp(name: str) -> None:
     with np.errstate(all="ignore"):
-        x = arguments(DTYPES["f32"], 20000)
+        x = arguments(DTYPES["f32"], 2000 if name == "erf" else 20000)
         got = call(expanded(f"math.{name}", "f32", EXP2), "f", x)
         error, at = worst_ulp(x, got, REFERENCE[name](x.astype(Wide)))
     assert error <= 2, f"{error} ulp at {at!r}"
@@ -155,6 +155,7 @@ def test_exp2_of_an_integer_is_exact() -> None:
         ("exp", "f32", EXP2, 12),
         ("exp", "f32", frozenset[tuple[str, str]](), 24),
         ("log", "f32", frozenset[tuple[str, str]](), 36),
+        ("erf", "f32", EXP2, 21),
         ("erf", "f32", frozenset[tuple[str, str]](), 48),
         ("sin", "f32", frozenset[tuple[str, str]](), 90),
         ("rsqrt", "f32", frozenset[tuple[str, str]](), 2),
@@ -182,6 +183,7 @@ def test_only_afn_lets_approximate_instructions_in() -> None:
     assert "math.tanh" not in op_names(expanded("math.tanh", "f32", approximate=tanh))
     fast = op_names(expanded("math.exp", "f32", approximate=EXP2, flags=flags))
     assert fast == ["arith.mulf", "math.exp2"]
+    assert len(op_names(expanded("math.erf", "f32", approximate=EXP2, flags=flags))) == 9
 
 
 @pytest.mark.parametrize("name", ["exp", "tanh", "log", "log10", "sin", "cos"])
@@ -190,6 +192,17 @@ def test_an_approximate_formula_is_close(name: str) -> None:
     x = np.random.default_rng(1).uniform(0.01, 50, 5000).astype(np.float32)
     got = call(expanded(f"math.{name}", "f32", native, flags="fastmath<afn>"), "f", x)
     np.testing.assert_allclose(got, REFERENCE[name](x.astype(np.float64)), rtol=1e-5, atol=3e-7)
+
+
+def test_the_short_erf_is_close_everywhere() -> None:
+    with np.errstate(all="ignore"):
+        x = arguments(DTYPES["f32"], 2000)
+        got = call(expanded("math.erf", "f32", EXP2, flags="fastmath<afn>"), "f", x)
+    exact = REFERENCE["erf"](x.astype(Wide))
+    number = ~np.isnan(exact)
+    assert np.array_equal(np.isnan(got), ~number)
+    assert np.abs(got - exact)[number].max() < 2**-20
+    assert np.array_equal(np.signbit(got[number]), np.signbit(exact[number]))
 
 
 @pytest.mark.parametrize("tile", ["{}", "vector<8x{}>", "tensor<2x4x{}>"])
