@@ -1,7 +1,8 @@
 """Products: bf16 in both layouts of b, fused with bias and GELU, fp8 with scales, int8, tf32.
 
-Ours and Triton's kernel are the same text, and have the same tile, which `choose` picks by the
-shape alone: nothing is tuned by trial. cuBLAS chooses by its own rules.
+Ours are the examples' functions, which choose tiles by the shape alone: nothing is tuned by trial.
+Triton's kernel is the same text, in the tile that ex06 would take without cutting the product in
+two. cuBLAS chooses by its own rules. All launches of a product count.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor as TritonDescriptor
 
 import tiledsl as tile
 from benchmarks.case import Case, Contender
-from benchmarks.kernels import product, triton_product, triton_product_by_pointers
+from benchmarks.kernels import triton_product, triton_product_by_pointers
 from benchmarks.measure import checked, sets_of, those_that_run
 from examples import ex06_fast_matmul as ex06
 from examples import ex07_fp8_matmul as ex07
@@ -28,14 +29,12 @@ QUICK = [(1024, 1024, 1024), (4096, 4096, 4096), (8192, 8192, 8192)]
 OTHERS = [(2048, 2048, 2048), (4096, 4096, 4096), (8192, 8192, 8192)]
 """Shapes of the other types."""
 
-_STAGE_BYTES, _MOST_STAGES = 192 << 10, 8
-"""Shared memory for stages; the rest of 227 KB is left to the epilogue."""
 _ROWS = 256
 """Rows of a result that are compared with float64."""
 
 
 class Choice(NamedTuple):
-    """How a product is computed."""
+    """How Triton computes a product."""
 
     block: tuple[int, int, int]
     programs: int
@@ -44,23 +43,19 @@ class Choice(NamedTuple):
     num_stages: int
 
 
-def choose(m: int, n: int, k: int, size: int, turned: bool) -> Choice:
-    """Return how to compute an m by n by k product of elements of `size` bytes.
+def choose(m: int, n: int, k: int, size: int) -> Choice:
+    """Return how Triton computes an m by n by k product of elements of `size` bytes.
 
-    The tile is ex06's choice; along k it is 128 bytes wide, which is what shared memory permutes.
-    Where rows are no multiple of 16 bytes threads load them one element at a time, into registers:
-    there the tile is smaller. Instructions read 16-bit operands in either layout; of others b is
-    stored again with k contiguous, if it is not TURNED, which takes room.
+    As ex06 does, but for its launches of several parts; and where rows are no multiple of 16 bytes,
+    so that threads load them one element at a time, in a smaller tile.
     """
     if k * size % 16 or n * size % 16:
         return Choice((128, 128, 32), math.ceil(m / 128) * math.ceil(n / 128), 8, 8, 3)
-    block_m, block_n = ex06.choose_block(m, n)
-    block = block_m, block_n, 128 // size
-    tiles = math.ceil(m / block_m) * math.ceil(n / block_n)
-    room = _STAGE_BYTES - (0 if turned or size == 2 else block_n * 128)
-    stages = min(_MOST_STAGES, room // ((block_m + block_n) * 128))
-    warps = 4 if block_m == 64 else 8
-    return Choice(block, min(ex06.PROCESSORS, tiles), 2048 // block_m, warps, stages)
+    one = ex06.part(m, (0, n), size, ex06.choose_block(m, n)[0])
+    options = one.options
+    return Choice(
+        one.block, one.programs, options["GROUP"], options["num_warps"], options["num_stages"]
+    )
 
 
 @dataclass
@@ -111,23 +106,45 @@ def _operands(
     )
 
 
-def _described(kind: Any, found: Operands, choice: Choice) -> list[tuple[Any, Any, Any]]:
-    """Return descriptors of a, b and c, for each set; `kind` makes one."""
+def _described(found: Operands, choice: Choice) -> list[tuple[Any, Any, Any]]:
+    """Return Triton's descriptors of a, b and c, for each set."""
     bm, bn, bk = choice.block
-    right = (bn, bk) if found.turned else (bk, bn)
+    kind = TritonDescriptor.from_tensor
+    right = [bn, bk] if found.turned else [bk, bn]
     return [
-        (kind(a, [bm, bk]), kind(b, list(right)), kind(c, [bm, bn]))
+        (kind(a, [bm, bk]), kind(b, right), kind(c, [bm, bn]))
         for a, b, c in zip(found.a, found.b, found.c, strict=True)
     ]
 
 
-def _ours(kernel: Any, found: Operands, choice: Choice, **more: Any) -> Callable[[int], object]:
-    described = _described(tile.TensorDescriptor, found, choice)
-    options = {"GROUP": choice.group, "num_warps": choice.num_warps, **more}
+def _scaled(
+    found: Operands, a_scale: torch.Tensor, b_scale: torch.Tensor
+) -> Callable[[int], object]:
+    """Launch ex07's kernel for each part of the product, as `ex06.multiply` does its own."""
+    m, n = found.c[0].shape
+    parts = ex06.cut(m, n, found.a[0].shape[1], found.a[0].itemsize)
+
+    def described(number: int, one: ex06.Part) -> tuple[tile.TensorDescriptor, ...]:
+        (bm, bn, bk), columns = one.block, slice(one.first, one.last)
+        return (
+            tile.TensorDescriptor(found.a[number], (bm, bk)),
+            tile.TensorDescriptor(found.b[number][columns], (bn, bk)),
+            tile.TensorDescriptor(found.c[number][:, columns], (bm, bn)),
+            tile.TensorDescriptor(a_scale, (bm,)),
+            tile.TensorDescriptor(b_scale[columns], (bn,)),
+        )
 
     def run(number: int) -> None:
-        a, b, c = described[number]
-        kernel[choice.programs,](a, b, c, num_stages=choice.num_stages, **options)
+        for one in parts:
+            ex07.scaled_matmul[one.programs,](*described(number, one), **one.options)
+
+    return run
+
+
+def _multiply(found: Operands, bias: Any = None, **options: Any) -> Callable[[int], object]:
+    def run(number: int) -> None:
+        a, b, c = found.a[number], found.b[number], found.c[number]
+        ex06.multiply(a, b, bias, found.turned, c, **options)
 
     return run
 
@@ -152,7 +169,7 @@ def _triton(
         tiles = math.ceil(m / 128) * math.ceil(n / 128)
         bm, bn = 128, 128
         choice = choice._replace(block=(bm, bn, bk), programs=min(ex06.PROCESSORS, tiles))
-    described = _described(TritonDescriptor.from_tensor, found, choice)
+    described = _described(found, choice)
     extra = [found.more.get(name) for name in ("bias", "scale_a", "scale_b")]
     stages = min(choice.num_stages, 3 if bm * bn > 128 * 128 else 4)
 
@@ -191,7 +208,7 @@ def _case(
                 c.fill_(math.nan if out.is_floating_point else -(2**31))
             return checked(name, run, error, most)
 
-        some = makers(found, choose(m, n, k, size, turned))
+        some = makers(found, choose(m, n, k, size))
         return those_that_run([lambda one=one: made(*one) for one in some])
 
     text = f"{m}" if m == n == k else f"{m}x{n}x{k}"
@@ -209,7 +226,7 @@ def _bf16(found: Operands, choice: Choice) -> list[tuple[str, Callable[[int], ob
         torch.mm(found.a[i], found.b_matrix(i), out=found.c[i])
 
     return [
-        ("tiledsl", _ours(ex06.matmul, found, choice, bias=None, TURNED=found.turned)),
+        ("tiledsl", _multiply(found)),
         ("cuBLAS", library),
         ("triton", _triton(found, choice)),
     ]
@@ -217,7 +234,6 @@ def _bf16(found: Operands, choice: Choice) -> list[tuple[str, Callable[[int], ob
 
 def _fused(found: Operands, choice: Choice) -> list[tuple[str, Callable[[int], object]]]:
     bias = found.more["bias"]
-    described = tile.TensorDescriptor(bias, (choice.block[1],))
     gelu = torch.nn.functional.gelu
 
     def plain(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> None:
@@ -230,7 +246,7 @@ def _fused(found: Operands, choice: Choice) -> list[tuple[str, Callable[[int], o
         found.c[i].copy_(gelu(found.c[i]))
 
     return [
-        ("tiledsl", _ours(ex06.matmul, found, choice, bias=described, TURNED=found.turned)),
+        ("tiledsl", _multiply(found, bias)),
         ("cuBLAS + gelu", unfused),
         ("torch.compile", lambda i: compiled(found.a[i], found.b_matrix(i), found.c[i])),
         ("triton", _triton(found, choice)),
@@ -243,10 +259,6 @@ def _with_gelu(found: Operands, c: torch.Tensor, rows: torch.Tensor) -> torch.Te
 
 def _fp8(found: Operands, choice: Choice) -> list[tuple[str, Callable[[int], object]]]:
     a_scale, b_scale = found.more["scale_a"], found.more["scale_b"]
-    scales = {
-        "scale_a": tile.TensorDescriptor(a_scale, (choice.block[0],)),
-        "scale_b": tile.TensorDescriptor(b_scale, (choice.block[1],)),
-    }
 
     def library(i: int) -> None:
         torch._scaled_mm(  # pyright: ignore[reportPrivateUsage]
@@ -255,7 +267,7 @@ def _fp8(found: Operands, choice: Choice) -> list[tuple[str, Callable[[int], obj
         )  # fmt: skip
 
     return [
-        ("tiledsl", _ours(ex07.scaled_matmul, found, choice, **scales)),
+        ("tiledsl", _scaled(found, a_scale, b_scale)),
         ("cuBLASLt", library),
         ("triton", _triton(found, choice)),
     ]
@@ -267,28 +279,25 @@ def _with_scales(found: Operands, c: torch.Tensor, rows: torch.Tensor) -> torch.
 
 
 def _int8(found: Operands, choice: Choice) -> list[tuple[str, Callable[[int], object]]]:
-    options = {"TURNED": found.turned, "ACC": tile.int32, "PRECISION": "ieee"}
 
     def library(i: int) -> None:
         torch._int_mm(found.a[i], found.b_matrix(i), out=found.c[i])  # pyright: ignore[reportPrivateUsage]
 
     return [
-        ("tiledsl", _ours(product, found, choice, **options)),
+        ("tiledsl", _multiply(found)),
         ("cuBLASLt", library),
         ("triton", _triton(found, choice, tl.int32)),
     ]
 
 
 def _tf32(found: Operands, choice: Choice) -> list[tuple[str, Callable[[int], object]]]:
-    options = {"TURNED": found.turned, "ACC": tile.float32, "PRECISION": "tf32"}
-
     def library(i: int) -> None:
         torch.backends.cuda.matmul.allow_tf32 = True
         torch.mm(found.a[i], found.b_matrix(i), out=found.c[i])
         torch.backends.cuda.matmul.allow_tf32 = False
 
     return [
-        ("tiledsl", _ours(product, found, choice, **options)),
+        ("tiledsl", _multiply(found, precision="tf32")),
         ("cuBLAS", library),
         ("triton", _triton(found, choice, precision="tf32")),
     ]

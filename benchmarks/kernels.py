@@ -1,4 +1,4 @@
-"""Kernels that only the benchmarks need: ex06's product in other types, and Triton's of all kinds.
+"""Kernels that only the benchmarks need: ex03's rows in registers, and Triton's of all kinds.
 
 Triton's are written the same way as ours, with the same tiles: descriptors, a loop over tiles and
 the same order.
@@ -10,27 +10,6 @@ import triton
 import triton.language as tl
 
 import tiledsl as tile
-
-
-@tile.jit
-def product(
-    a, b, c, GROUP: tile.constexpr, TURNED: tile.constexpr,
-    ACC: tile.constexpr, PRECISION: tile.constexpr,
-):  # fmt: skip
-    """Compute as `ex06_fast_matmul.matmul` does, with a type of sums and a precision."""
-    BLOCK_M, BLOCK_N = c.block_shape
-    BLOCK_K = a.block_shape[1]
-    (M, N), K = c.shape, a.shape[1]
-    rows, columns = tile.cdiv(M, BLOCK_M), tile.cdiv(N, BLOCK_N)
-    for number in range(tile.program_id(0), rows * columns, tile.num_programs(0)):
-        i, j = tile.swizzle2d(number // columns, number % columns, rows, columns, GROUP)
-        m, n = i * BLOCK_M, j * BLOCK_N
-        acc = tile.zeros((BLOCK_M, BLOCK_N), ACC)
-        for k in range(0, K, BLOCK_K):
-            x = a.load([m, k])
-            y = tile.trans(b.load([n, k])) if TURNED else b.load([k, n])
-            acc = tile.dot(x, y, acc, input_precision=PRECISION)
-        c.store([m, n], acc.to(c.dtype))
 
 
 @tile.jit

@@ -47,8 +47,9 @@ def warm_launches() -> dict[str, float]:
     from triton.tools.tensor_descriptor import TensorDescriptor
 
     import tiledsl as tile
-    from benchmarks.kernels import product, triton_product, triton_softmax
+    from benchmarks.kernels import triton_product, triton_softmax
     from examples.ex02_softmax import softmax_row
+    from examples.ex06_fast_matmul import matmul
 
     x, y = torch.randn(2, 64, 256, device="cuda")
     a, b, c = torch.randn(3, 256, 256, device="cuda", dtype=torch.float16)
@@ -56,13 +57,13 @@ def warm_launches() -> dict[str, float]:
     ours.append(tile.TensorDescriptor(c, (128, 128)))
     theirs = [TensorDescriptor.from_tensor(one, [128, 64]) for one in (a, b)]
     theirs.append(TensorDescriptor.from_tensor(c, [128, 128]))
-    options = {"GROUP": 8, "TURNED": True, "ACC": tile.float32, "PRECISION": "ieee"}
+    options = {"bias": None, "GROUP": 8, "TURNED": True, "MANY": True, "PRECISION": "ieee"}
     acc = triton.language.float32
     runs: dict[str, Callable[[], object]] = {
         "tiledsl, 5 arguments": lambda: softmax_row[64,](x, y, 256, 256, BLOCK=256),
         "triton, 5 arguments": lambda: triton_softmax[64,](x, y, 256, 256, BLOCK=256),
         "torch.mm": lambda: torch.mm(a, b, out=c),
-        "tiledsl, 3 descriptors": lambda: product[4,](*ours, **options),
+        "tiledsl, 3 descriptors": lambda: matmul[4,](*ours, **options),
         "triton, 3 descriptors": lambda: triton_product[4,](
             *theirs, None, None, None, 256, 256, 256, 128, 128, 64, 8, True, acc, "ieee", 4
         ),
@@ -86,7 +87,8 @@ def first_launch(who: str) -> dict[str, float]:
         boxes = zip((a, b, c), ((128, 64), (256, 64), (128, 256)), strict=True)
         args = [tile.TensorDescriptor(one, block) for one, block in boxes]
         imported = time.perf_counter()
-        matmul[32,](*args, None, GROUP=8, TURNED=True, num_warps=8, num_stages=4)
+        options = {"GROUP": 8, "TURNED": True, "MANY": True, "PRECISION": "ieee"}
+        matmul[32,](*args, None, **options, num_warps=8, num_stages=4)
     else:
         import triton.language as tl
         from triton.tools.tensor_descriptor import TensorDescriptor

@@ -16,20 +16,30 @@ FP8 = ml_dtypes.float8_e4m3fn
 
 
 @tile.jit
-def scaled_matmul(a, b, c, scale_a, scale_b, GROUP: tile.constexpr):
+def scaled_compute(a, b, c, scale_a, scale_b, m, n):
+    """Compute the tile of c that begins at row m and column n."""
+    # Asked for before the products, they have come when those are done.
+    down, across = scale_a.load([m]), scale_b.load([n])
+    acc = tile.zeros(c.block_shape, tile.float32)
+    for k in range(0, a.shape[1], a.block_shape[1]):
+        acc = tile.dot(a.load([m, k]), tile.trans(b.load([n, k])), acc)
+    acc = acc * down[:, None] * across[None, :]
+    c.store([m, n], acc.to(c.dtype))
+
+
+@tile.jit
+def scaled_matmul(a, b, c, scale_a, scale_b, GROUP: tile.constexpr, MANY: tile.constexpr):
     """Compute (a * scale_a[:, None]) @ (b * scale_b[:, None]).T."""
     BLOCK_M, BLOCK_N = c.block_shape
-    BLOCK_K = a.block_shape[1]
-    (M, N), K = c.shape, a.shape[1]
-    rows, columns = tile.cdiv(M, BLOCK_M), tile.cdiv(N, BLOCK_N)
-    for number in range(tile.program_id(0), rows * columns, tile.num_programs(0)):
-        i, j = tile.swizzle2d(number // columns, number % columns, rows, columns, GROUP)
-        m, n = i * BLOCK_M, j * BLOCK_N
-        acc = tile.zeros((BLOCK_M, BLOCK_N), tile.float32)
-        for k in range(0, K, BLOCK_K):
-            acc = tile.dot(a.load([m, k]), tile.trans(b.load([n, k])), acc)
-        acc = acc * scale_a.load([m])[:, None] * scale_b.load([n])[None, :]
-        c.store([m, n], acc.to(c.dtype))
+    rows, columns = tile.cdiv(c.shape[0], BLOCK_M), tile.cdiv(c.shape[1], BLOCK_N)
+    first = tile.program_id(0)
+    if MANY:
+        for number in range(first, rows * columns, tile.num_programs(0)):
+            i, j = tile.swizzle2d(number // columns, number % columns, rows, columns, GROUP)
+            scaled_compute(a, b, c, scale_a, scale_b, i * BLOCK_M, j * BLOCK_N)
+    else:
+        i, j = tile.swizzle2d(first // columns, first % columns, rows, columns, GROUP)
+        scaled_compute(a, b, c, scale_a, scale_b, i * BLOCK_M, j * BLOCK_N)
 
 
 def quantize(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -46,14 +56,15 @@ def multiply(
     m, n = a.shape[0], b.shape[0]
     c = np.empty((m, n), ml_dtypes.bfloat16)
     block_m, block_n = block
-    programs = min(132, tile.cdiv(m, block_m) * tile.cdiv(n, block_n))
+    tiles = tile.cdiv(m, block_m) * tile.cdiv(n, block_n)
+    programs = min(132, tiles)
     scaled_matmul[programs,](
         tile.TensorDescriptor(a, (block_m, block_k)),
         tile.TensorDescriptor(b, (block_n, block_k)),
         tile.TensorDescriptor(c, block),
         tile.TensorDescriptor(scale_a, (block_m,)),
         tile.TensorDescriptor(scale_b, (block_n,)),
-        GROUP=2048 // block_m, num_warps=8, num_stages=num_stages,
+        GROUP=tile.cdiv(1024, block_m), MANY=tiles > programs, num_warps=8, num_stages=num_stages,
     )  # fmt: skip
     return c
 

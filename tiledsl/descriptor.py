@@ -158,6 +158,18 @@ class TensorDescriptor:
         """What floats outside of the tensor read as."""
         return self.boxes.padding
 
+    @property
+    def aligned(self) -> bool:
+        """Whether its boxes can be copied by TMA, and elsewhere 16 bytes at a time.
+
+        The last dimension is contiguous; the address and the other strides are multiples of 16
+        bytes, and positive.
+        """
+        found = extent(self.base)
+        steps = [stride * found.item_bytes for stride in self.strides[:-1]]
+        whole = all(step > 0 and step % DIVISOR == 0 for step in steps)
+        return whole and self.strides[-1] == 1 and found.address % DIVISOR == 0
+
     def __repr__(self) -> str:
         kind = type(self.base).__name__
         return (

@@ -152,20 +152,32 @@ def test_attentions_forms_fit_the_registers(shape: tuple[int, int, int]) -> None
 
 
 @pytest.mark.parametrize("turned", [False, True], ids=["plain", "turned"])
-@pytest.mark.parametrize("dtype", [HALF, BRAIN], ids=str)
+@pytest.mark.parametrize("dtype", [HALF, BRAIN, SINGLE], ids=str)
 def test_fast_matmul_of_ragged_matrices(place: str, dtype: tile.DType, turned: bool) -> None:
-    for m, n, k in ((1, 1, 1), (64, 64, 64), (130, 72, 104)):
+    """Of rows that end at multiples of 16 bytes, and of others, which are copied first."""
+    for m, n, k in ((1, 1, 1), (64, 64, 64), (130, 72, 104), (67, 71, 73)):
         a, b = ordinary(dtype, m * k, 7).reshape(m, k), ordinary(dtype, k * n, 8)
         b = b.reshape((n, k) if turned else (k, n))
         expected = wide(a) @ wide(b.T if turned else b)
         size = np.abs(wide(a)) @ np.abs(wide(b.T if turned else b)) + 1
-        found = ex06.multiply(a, b, turned=turned, block=(64, 64))
+        found = ex06.multiply(a, b, turned=turned, block=(64, 64), num_stages=2)
         assert (np.abs(wide(found) - expected) / size).max() < TOLERANCE[dtype]
         bias = ordinary(dtype, n, 9)
         shifted = expected + wide(bias)
         expected = 0.5 * shifted * (1 + np.vectorize(math.erf)(shifted / math.sqrt(2)))
-        found = ex06.multiply(a, b, bias, turned, block=(64, 64))
+        found = ex06.multiply(a, b, bias, turned, block=(64, 64), num_stages=2)
         assert (np.abs(wide(found) - expected) / size).max() < TOLERANCE[dtype]
+
+
+@pytest.mark.parametrize("turned", [False, True], ids=["plain", "turned"])
+def test_fast_matmul_of_arrays_that_begin_anywhere(place: str, turned: bool) -> None:
+    a, b = (ordinary(HALF, 64 * 72 + 1, s)[1:].reshape(64, 72) for s in (1, 2))
+    b = b if turned else b.reshape(72, 64)
+    out = np.zeros(64 * 64 + 3, HALF.numpy)[3:].reshape(64, 64)
+    assert ex06.multiply(a, b, turned=turned, out=out, block=(64, 64), num_stages=2) is out
+    np.testing.assert_allclose(
+        wide(out), wide(a) @ wide(b.T if turned else b), atol=5e-2, rtol=2e-3
+    )
 
 
 def test_fast_matmul_of_more_tiles_than_programs(
@@ -173,15 +185,39 @@ def test_fast_matmul_of_more_tiles_than_programs(
 ) -> None:
     monkeypatch.setattr(ex06, "PROCESSORS", 3)
     a, b = (ordinary(HALF, 64 * 300, s).reshape(300, 64) for s in (1, 2))
-    found = ex06.multiply(a, b, turned=True, block=(64, 64))
+    found = ex06.multiply(a, b, turned=True, block=(64, 64), num_stages=2)
     np.testing.assert_allclose(wide(found), wide(a) @ wide(b).T, atol=5e-2, rtol=2e-3)
 
 
+def test_fast_matmul_in_two_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seven tiles for three processors: the last one would leave two of them idle."""
+    monkeypatch.setattr(ex06, "PROCESSORS", 3)
+    monkeypatch.setattr(ex06, "LAUNCH", 0)
+    monkeypatch.setattr(ex06, "cut", ex06.cut.__wrapped__)
+    m, n, k = 128, 7 * 256 - 3, 72
+    assert [one.block[:2] for one in ex06.cut(m, n, k, 2)] == [(128, 256), (64, 128)]
+    a, b = ordinary(HALF, m * k, 1).reshape(m, k), ordinary(HALF, k * n, 2).reshape(n, k)
+    for turned, right in ((True, b), (False, np.ascontiguousarray(b.T))):
+        found = ex06.multiply(a, right, turned=turned)
+        np.testing.assert_allclose(wide(found), wide(a) @ wide(b).T, atol=5e-2, rtol=2e-3)
+
+
 def test_tiles_are_chosen_by_how_they_fill_the_chip() -> None:
-    assert ex06.choose_block(8192, 8192) == (128, 256)
-    assert ex06.choose_block(4096, 4096) == (128, 256)
-    assert ex06.choose_block(1024, 1024) == (64, 128)
-    assert ex06.choose_block(64, 64) == (64, 128)
+    assert ex06.choose_block(8192, 8192)[0] == (128, 256)
+    assert ex06.choose_block(4096, 4096)[0] == (128, 256)
+    assert ex06.choose_block(1024, 1024)[0] == (64, 128)
+    assert ex06.choose_block(64, 64)[0] == (64, 128)
+
+
+def test_a_product_is_cut_where_the_last_round_would_be_almost_empty() -> None:
+    (whole,) = ex06.cut(8192, 8192, 8192, 2)
+    assert (whole.first, whole.last, whole.programs) == (0, 8192, 132)
+    assert whole.options["MANY"]
+    first, rest = ex06.cut(2048, 11008, 4096, 2)  # 688 tiles, of which 28 are left over
+    assert (first.first, first.last, first.block) == (0, 10496, (128, 256, 64))
+    assert (rest.first, rest.last, rest.block[:2]) == (10496, 11008, (64, 128))
+    assert not rest.options["MANY"]
+    assert len(ex06.cut(2048, 11008, 1, 2)) == 1  # a launch would take longer
 
 
 def test_fp8_matmul_with_scales(place: str) -> None:
@@ -249,7 +285,7 @@ KERNELS: dict[str, tuple[Any, dict[str, str], dict[str, Any]]] = {
             "a": "tensor<bf16, 64x64>:16", "b": "tensor<bf16, 64x64>:16",
             "c": "tensor<bf16, 64x64>:16", "bias": "tensor<bf16, 64>:16",
         },
-        {"GROUP": 8, "TURNED": True},
+        {"GROUP": 8, "TURNED": True, "MANY": True, "PRECISION": "ieee"},
     ),
     "fp8 matmul": (
         ex07.scaled_matmul,
@@ -258,7 +294,7 @@ KERNELS: dict[str, tuple[Any, dict[str, str], dict[str, Any]]] = {
             "c": "tensor<bf16, 64x64>:16",
             "scale_a": "tensor<fp32, 64>:16", "scale_b": "tensor<fp32, 64>:16",
         },
-        {"GROUP": 8},
+        {"GROUP": 8, "MANY": True},
     ),
 }  # fmt: skip
 
