@@ -51,7 +51,7 @@ def choose(m: int, n: int, k: int, size: int) -> Choice:
     """
     if k * size % 16 or n * size % 16:
         return Choice((128, 128, 32), math.ceil(m / 128) * math.ceil(n / 128), 8, 8, 3)
-    one = ex06.part(m, (0, n), size, ex06.choose_block(m, n)[0])
+    one = ex06.part(m, (0, n), k, size, ex06.choose_block(m, n)[0])
     options = one.options
     return Choice(
         one.block, one.programs, options["GROUP"], options["num_warps"], options["num_stages"]

@@ -87,8 +87,11 @@ CANDIDATES = ((128, 256), (128, 128), (64, 128))
 """Tiles, of which larger ones read less for each product, and smaller ones fill the chip sooner."""
 READ, LAUNCH = 50, 20_000_000
 """What an element read, and a further launch, take in products of 8 bits; 16 bits take two each."""
-MOST_STAGES, ROWS_TOGETHER = 6, 1024
-"""Boxes in flight beyond which nothing is gained; rows of the result in a group of `swizzle2d`."""
+MOST_STAGES = 8
+"""Boxes in flight beyond which nothing is gained."""
+ROWS_TOGETHER, PANEL_BYTES = 2048, 32 << 20
+"""Most rows in a group of `swizzle2d`, and of a in them: a square of tiles at once reads least, and
+the group's rows of a should stay in the cache."""
 
 
 class Part(NamedTuple):
@@ -125,7 +128,7 @@ def choose_block(m: int, n: int) -> tuple[tuple[int, int], int]:
 
 
 def part(
-    m: int, columns: tuple[int, int], size: int, block: tuple[int, int], num_stages: int = 0
+    m: int, columns: tuple[int, int], k: int, size: int, block: tuple[int, int], num_stages: int = 0
 ) -> Part:
     """Return how to compute some columns of a product of m rows, in tiles of one shape.
 
@@ -134,8 +137,9 @@ def part(
     block_m, block_n = block
     tiles = tile.cdiv(m, block_m) * tile.cdiv(columns[1] - columns[0], block_n)
     stages = num_stages or min(MOST_STAGES, STAGE_BYTES // ((block_m + block_n) * 128))
+    rows = min(ROWS_TOGETHER, PANEL_BYTES // (max(k, 1) * size))
     options = {
-        "GROUP": tile.cdiv(ROWS_TOGETHER, block_m),
+        "GROUP": max(1, rows // block_m),
         "MANY": tiles > PROCESSORS,
         "num_warps": 4 if block_m == 64 else 8,
         "num_stages": stages,
@@ -159,7 +163,7 @@ def cut(m: int, n: int, k: int, size: int) -> tuple[Part, ...]:
         cost = left_cost + right_cost + LAUNCH // (max(k, 1) * size)
         if cost < best:
             best, parts = cost, [((0, middle), left), ((middle, n), right)]
-    return tuple(part(m, columns, size, block) for columns, block in parts)
+    return tuple(part(m, columns, k, size, block) for columns, block in parts)
 
 
 # --- the product ---------------------------------------------------------------------------------
@@ -213,7 +217,9 @@ def multiply(
     # Matrix instructions take b in either order if it has 16 bits, else with k contiguous.
     a, b = readable(a), readable(b, turned=not turned and b.itemsize != 2)
     turned = turned or b.itemsize != 2
-    parts = (part(m, (0, n), a.itemsize, block, num_stages),) if block else cut(m, n, k, a.itemsize)
+    parts = cut(m, n, k, a.itemsize)
+    if block:
+        parts = (part(m, (0, n), k, a.itemsize, block, num_stages),)
     for first, last, (block_m, block_n, block_k), programs, options in parts:
         some = b[first:last] if turned else b[:, first:last]
         matmul[programs,](

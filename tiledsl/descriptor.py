@@ -123,7 +123,7 @@ class TensorDescriptor:
         if not is_array(base):
             raise _wrong("an array", base)
         self.base = base
-        self.boxes = Boxes(cast("tuple[int, ...]", block_shape), padding)
+        self.boxes = _boxes(_integers(block_shape, "block_shape"), padding)
         if (shape is None) != (strides is None):
             raise KernelError("TensorDescriptor: expected both `shape` and `strides`, or neither")
         if shape is None or strides is None:
@@ -179,6 +179,12 @@ class TensorDescriptor:
 
     def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
         return _remade, (self.base, self.block_shape, self.padding, self.shape, self.strides)
+
+
+@lru_cache(maxsize=4096)
+def _boxes(block_shape: tuple[int, ...], padding: str) -> Boxes:
+    """Return the constant part of a descriptor, which launch after launch is the same."""
+    return Boxes(block_shape, padding)
 
 
 @lru_cache(maxsize=4096)

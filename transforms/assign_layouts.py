@@ -141,7 +141,10 @@ class _Assignment:
         return made.tile
 
     def _recompute(self, node: Node, layout: LinearLayout) -> None:
-        """Make the results of a transparent op in `layout`, by the op itself or by a copy."""
+        """Make the results of an op in `layout`, by the op itself or by a copy.
+
+        The op is transparent, or a load of free tiles.
+        """
         wanted = backward(node.op, layout)
         assert wanted is not None  # `Costs.recompute` says so only where there is one
         operands = [self.get(value, wanted) for value in node.operands]
@@ -184,7 +187,8 @@ class _Assignment:
         for op in self._replaced:
             op.operation.erase()
         for node in reversed(self._graph.nodes):
-            if node.transparent and not any(map(is_used, node.results)):
+            again = node.transparent or isinstance(node.op, tile.LoadOp)
+            if again and not any(map(is_used, node.results)):
                 node.op.operation.erase()
         for convert in reversed(self._converts):
             sink(convert.operation)

@@ -4,6 +4,10 @@ Converting moves the whole tile; making it anew does its op's work again and ask
 of what the op reads. So a conversion travels up through transparent ops to where the fewest bytes
 move: before a cast to a larger type, before a broadcast, to free tiles, which cost nothing to move.
 
+It may end at a load of no more elements than there are threads, a bias beside an accumulator, say:
+such a load gains little by its layout, and where a conversion would let all warps meet each warp
+had better read what it needs.
+
 Costs are in bytes of the whole tile moved through shared memory, weighted by loops.
 """
 
@@ -24,6 +28,8 @@ from tiledsl.transforms.tile_graph import Node
 _DEPTH = 24
 """How many ops a conversion may travel up."""
 _LOOP_WEIGHT = 8
+_MOST_READ = 64
+"""Elements that a thread reads at most in place of a conversion: they take registers."""
 
 
 def conversion_cost(inference: Inference, value: ir.Value, layout: LinearLayout) -> float:
@@ -87,8 +93,21 @@ class Costs:
             # memory.
             if anew is not None and anew <= convert:
                 best = anew, True
+        if node is not None and self._may_read_again(node, layout):
+            again = float(tile_bytes(value.type) * self._weight(node))
+            if again < best[0]:
+                best = again, True
         self._choice[value, layout] = best
         return best
+
+    def _may_read_again(self, node: Node, layout: LinearLayout) -> bool:
+        """Whether an op is a small load that may as well read in a layout."""
+        if not isinstance(node.op, tile.LoadOp) or node.op.volatile:
+            return False
+        threads = self._inference.lanes * self._inference.warps
+        small = math.prod(shape_of(node.results[0].type)) <= threads
+        few = layout.registers <= _MOST_READ
+        return small and few and all(map(self._graph.is_free, node.operands))
 
     def _anew(self, node: Node, layout: LinearLayout, depth: int) -> float | None:
         wanted = backward(node.op, layout)

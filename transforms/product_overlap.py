@@ -18,6 +18,9 @@ from tiledsl.dialects.contracts import operations
 from tiledsl.transforms.boxes import can_read
 from tiledsl.transforms.rewrite import replace_uses_except, terminator
 
+_BOUNDS = 3
+"""Operands of an `scf.for` in front of what it carries."""
+
 
 @dataclass(frozen=True, eq=False)
 class Chain:
@@ -67,10 +70,19 @@ def find_chain(loop: ir.Operation, copied: Collection[ir.Value]) -> Chain | None
 def let_fly(chain: Chain, loop: ir.Operation) -> None:
     """Wait for a trip's product in the next trip, and for the last one behind the loop.
 
+    What the sum begins with is computed before the loop, also where it makes no trip: assigned on
+    the way around the loop it would be, for ptxas, in the middle of a product (its warning C7515),
+    and each product would wait for the one before.
+
     Args:
         chain: The product.
         loop: The loop that it is in, which carries its sum in the same place.
     """
+    place = _BOUNDS + chain.carried
+    begin: ir.Value = loop.operands[place]
+    loop.operands[place] = tgpu.AnchorOp.build(
+        begin, results=[begin.type], loc=loop.location, ip=ir.InsertionPoint(loop)
+    ).output
     wait = chain.wait.operation
     wait.attributes["pending"] = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), 1)
     sums = loop.results[chain.carried]

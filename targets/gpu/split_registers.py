@@ -49,6 +49,11 @@ _QUIET_INTRINSICS = tuple(
 
 _PURE_INTRINSICS = ("llvm.amdgcn.perm",)
 """Intrinsics that only compute."""
+_FUNCTIONS = tuple(
+    f"llvm.nvvm.{name}.approx" for name in ("ex2", "lg2", "rsqrt", "sin", "cos", "tanh")
+)
+"""Intrinsics that are functions of a number; they take long enough to be worth their place."""
+_IN_FLIGHT = "ptx.wgmma"
 
 _IN_ORDER = "tgpu.in_order"
 
@@ -296,16 +301,24 @@ def _sink(block: ir.Block) -> None:
                 done[following] = True
                 stack.append((following, _needs(ops[following], index)))
 
+    def need_all(some: list[int]) -> None:
+        for one in some:
+            if not done[one]:
+                need(one)
+        some.clear()
+
     reads: list[int] = []
+    calls: list[int] = []
     for i, op in enumerate(ops):
         if _reads_shared(op):
             reads.append(i)
+        elif _is_function(op):
+            calls.append(i)
         elif not _is_movable(op):
+            if op.operation.regions or op.operation.name.startswith(_IN_FLIGHT):
+                need_all(calls)
             if not _leaves_shared(op):
-                for read in reads:
-                    if not done[read]:
-                        need(read)
-                reads.clear()
+                need_all(reads)
             need(i)
     *rest, end = order
     for i in rest:
@@ -323,6 +336,13 @@ def _is_movable(op: ir.OpView) -> bool:
     if name == "llvm.call_intrinsic":
         return ir.StringAttr(op.operation.attributes["intrin"]).value in _PURE_INTRINSICS
     return is_pure(op) or name.startswith("vector.") or name in _PURE_LLVM
+
+
+def _is_function(op: ir.OpView) -> bool:
+    """Whether an op is a call of a function of numbers."""
+    if op.operation.name != "llvm.call_intrinsic":
+        return False
+    return ir.StringAttr(op.operation.attributes["intrin"]).value.startswith(_FUNCTIONS)
 
 
 def _reads_shared(op: ir.OpView) -> bool:
