@@ -1,15 +1,18 @@
 """Turn accesses through tensor descriptors into masked loads, stores and atomics.
 
 A box is addressed dimension by dimension, in 64 bits, and what lies outside of the tensor is masked
-off. Where the chip copies boxes by itself, `keeps` says which loads and stores stay for it; the
-results of those loads are matrices, without the sides of length 1 in front.
+off. What can be is computed once for the box: where it begins along the contiguous dimension, and
+along each which of its elements lie in the tensor, in 32 bits. Where the chip copies boxes by
+itself, `keeps` says which loads and stores stay for it; the results of those loads are matrices,
+without the sides of length 1 in front.
 
 Before: the `tile` level, simplified.
 After: the same, without `tile.descriptor_load` and `_store` but for those kept.
 
     %t = "tile.descriptor_load"(%base, %size, %stride, %i) : (!tile.ptr<f32>, ...) -> tensor<64xf32>
 becomes
-    %index = %i + range(64); %t = "tile.load"(%base + %index * %stride, 0 <= %index < %size)
+    %low = clamp(-%i, 0, 64); %high = clamp(%size - %i, 0, 64)
+    %t = "tile.load"(%base + %i * %stride + range(64) * %stride, %low <= range(64) < %high)
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from mlir import ir
 from tiledsl.dialects import tile
 from tiledsl.dialects.contracts import operations
 from tiledsl.dialects.types import element_of, is_float, shape_of, tile_type
+from tiledsl.transforms.fold import constant_int
 from tiledsl.transforms.lanes import Lanes
 from tiledsl.transforms.rewrite import is_used, splat
 
@@ -91,38 +95,47 @@ def _expand(op: Access) -> None:
 
 def _elements(box: tile.Box, shape: tuple[int, ...]) -> tuple[ir.Value, ir.Value]:
     """Build the address of every element of a box, and whether it lies in the tensor."""
-    pointer_type = box.base.type
-    pointers = tile.SplatOp.build(box.base, results=[tile_type(shape, pointer_type)]).tile
+    pointers = tile.SplatOp.build(box.base, results=[tile_type(shape, box.base.type)]).tile
     mask: Lanes | None = None
     for axis, extent in enumerate(shape):
-        index = _along(box.indices[axis], extent)
-        size, stride = (
-            _spread(value, index.type) for value in (box.sizes[axis], box.strides[axis])
-        )
-        inside = index.ge(0) & index.lt(size)
-        moved = index * stride
-        offset = _in_place(moved.value, axis, shape)
-        pointers = tile.AddPtrOp.build(pointers, offset, results=[pointers.type]).output
+        narrow = tile_type((extent,), ir.IntegerType.get_signless(32))
+        steps = Lanes(tile.MakeRangeOp.build(start=0, end=extent, results=[narrow]).tile)
+        index, size = _wide(box.indices[axis]), _wide(box.sizes[axis])
+        for moved in _offsets(index, steps, box.strides[axis]):
+            offset = _in_place(moved.value, axis, shape)
+            pointers = tile.AddPtrOp.build(pointers, offset, results=[pointers.type]).output
+        low, high = (_bound(one, steps, extent) for one in (-index, size - index))
+        inside = steps.ge(low) & steps.lt(high)
         whole = Lanes(_in_place(inside.value, axis, shape))
         mask = whole if mask is None else mask & whole
     assert mask is not None  # boxes have at least one dimension
     return pointers, mask.value
 
 
-def _along(first: ir.Value, extent: int) -> Lanes:
-    """Build first, first + 1, ... as i64, so that no index wraps."""
-    narrow = tile_type((extent,), ir.IntegerType.get_signless(32))
-    steps = tile.MakeRangeOp.build(start=0, end=extent, results=[narrow]).tile
-    wide = Lanes(steps).convert("arith.extsi", "i64")
-    return wide + _spread(first, wide.type)
+def _wide(value: ir.Value) -> Lanes:
+    """Build an integer as i64, so that nothing wraps."""
+    wide = ir.IntegerType.get_signless(64)
+    return Lanes(value) if value.type == wide else Lanes(value).convert("arith.extsi", "i64")
 
 
-def _spread(value: ir.Value, type_: ir.Type) -> Lanes:
-    """Build a tile of one integer, widened."""
-    scalar = Lanes(value)
-    if value.type != element_of(type_):
-        scalar = scalar.convert("arith.extsi", "i64")
-    return Lanes(tile.SplatOp.build(scalar.value, results=[type_]).tile)
+def _offsets(index: Lanes, steps: Lanes, stride: ir.Value) -> list[Lanes]:
+    """Build what is added to a pointer, one after the other, for each of the steps from an index.
+
+    Where elements are neighbours the second is a small number, else there is but one: products of
+    steps alone would be worth keeping over loops, for LLVM, and are too many.
+    """
+    wide = tile_type(shape_of(steps.type), index.type)
+    first = Lanes(tile.SplatOp.build(index.value, results=[wide]).tile)
+    if constant_int(stride) == 1:
+        return [first, steps]
+    spread = Lanes(tile.SplatOp.build(_wide(stride).value, results=[wide]).tile)
+    return [(first + steps.convert("arith.extsi", "i64")) * spread]
+
+
+def _bound(number: Lanes, steps: Lanes, extent: int) -> Lanes:
+    """Build a number within 0 to `extent`, for each of the steps."""
+    inside = number.max_s(0).min_s(extent).convert("arith.trunci", "i32")
+    return Lanes(tile.SplatOp.build(inside.value, results=[steps.type]).tile)
 
 
 def _in_place(value: ir.Value, axis: int, shape: tuple[int, ...]) -> ir.Value:
