@@ -30,8 +30,10 @@ Array = Any
 
 @tile.jit
 def gelu(x):
+    """Compute x times the normal distribution's integral up to x: x (1 + erf(x / sqrt 2)) / 2."""
     half = 0.5 * x
-    return half * tile.erf(x * 0.7071067811865476) + half
+    # erf is odd: a magnitude spares it to look at the sign.
+    return half + tile.abs(half) * tile.erf(tile.abs(x) * 0.7071067811865476)
 
 
 @tile.jit

@@ -14,7 +14,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from mlir import ir
+from mlir.dialects import arith
+from mlir.dialects import math as math_dialect
+
 from tiledsl.transforms import math_exp
+from tiledsl.transforms.fold import constant_number
 from tiledsl.transforms.lanes import Lanes, fma, polynomial, select
 from tiledsl.transforms.math_exp import Exponential
 
@@ -129,13 +134,37 @@ def erf_through_exp2(x: Lanes) -> Lanes:
 
 
 def short_erf(x: Lanes) -> Lanes:
-    """Return the error function in f32 through 2^x with an absolute error below 2^-20."""
-    return _one_less_power(x, x.unary("math.absf"), _SHORT_POWER)
+    """Return the error function in f32 through 2^x with an absolute error below 2^-20.
+
+    A constant that x was multiplied by goes into the polynomial, and there is no sign to copy from
+    a magnitude.
+    """
+    scale, inner = _taken_apart(x)
+    coefficients = [c * scale ** (power + 1) for power, c in enumerate(_SHORT_POWER)]
+    if isinstance(inner.value.owner, math_dialect.AbsFOp):
+        return _one_less_power(None, inner, coefficients)
+    return _one_less_power(inner, inner.unary("math.absf"), coefficients)
 
 
-def _one_less_power(x: Lanes, magnitude: Lanes, exponent: Sequence[float]) -> Lanes:
+_SCALES = (2.0**-8, 2.0**8)
+"""Between these a constant may go into a polynomial: its powers are ordinary numbers."""
+
+
+def _taken_apart(x: Lanes) -> tuple[float, Lanes]:
+    """Return a positive constant and what it is multiplied by to give x."""
+    owner = x.value.owner
+    if isinstance(owner, arith.MulFOp):
+        for constant, other in ((owner.rhs, owner.lhs), (owner.lhs, owner.rhs)):
+            number = constant_number(constant)
+            if isinstance(number, ir.FloatAttr) and _SCALES[0] <= number.value <= _SCALES[1]:
+                return number.value, Lanes(other)
+    return 1.0, x
+
+
+def _one_less_power(x: Lanes | None, magnitude: Lanes, exponent: Sequence[float]) -> Lanes:
     power = (magnitude * polynomial(magnitude, exponent)).approximate("math.exp2")
-    return (1.0 - power).binary("math.copysign", x)
+    rest = 1.0 - power
+    return rest if x is None else rest.binary("math.copysign", x)
 
 
 def _near_zero(x: Lanes, format_: Error) -> Lanes:

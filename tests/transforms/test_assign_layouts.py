@@ -10,6 +10,7 @@ from mlir import ir
 
 from tiledsl.dialects import contracts
 from tiledsl.dialects.context import parse
+from tiledsl.dialects.contracts import operations
 from tiledsl.dialects.types import tile_type
 from tiledsl.transforms.assign_layouts import assign_layouts
 from tiledsl.transforms.select_mma import select_mma
@@ -123,15 +124,27 @@ def test_small_elements_are_moved_before_they_grow():
     assert converted(module).count("64x64xf16") == 1
 
 
-def test_a_row_is_moved_before_it_is_broadcast():
-    k = Kernel("*f16", "*f32", "*f32")
+def with_bias(columns):
+    """Build a 64 by `columns` product with a row added to it."""
+    k = Kernel("*f16", "*f32", "*f32", "*f16")
     a = k.load(k.pointers(k.args[0], 64, 64))
-    zero = k.constant(0, tile_type((64, 64), k.type("f32")))
-    bias = k.broadcast(k.expand(k.load(k.pointers(k.args[1], 64)), 0), 64, 64)
-    k.store(k.pointers(k.args[2], 64, 64), k.op("arith.addf", k.dot(a, a, zero), bias))
+    b = k.load(k.pointers(k.args[3], 64, columns))
+    zero = k.constant(0, tile_type((64, columns), k.type("f32")))
+    bias = k.broadcast(k.expand(k.load(k.pointers(k.args[1], columns)), 0), 64, columns)
+    k.store(k.pointers(k.args[2], 64, columns), k.op("arith.addf", k.dot(a, b, zero), bias))
     module = select(k.finish())
     assign(module)
-    assert converted(module) == ["64xf32", "64x64xf16", "64x64xf16"]
+    return module
+
+
+def test_a_row_is_moved_before_it_is_broadcast():
+    assert converted(with_bias(256))[0] == "256xf32"
+
+
+def test_a_row_of_no_more_elements_than_threads_is_read_where_it_is_needed():
+    module = with_bias(128)
+    assert "128xf32" not in converted(module)
+    assert sum(op.operation.name == "tile.load" for op in operations(module.operation)) == 3
 
 
 def test_what_a_loop_does_not_change_is_converted_before_it():

@@ -205,6 +205,25 @@ def test_the_short_erf_is_close_everywhere() -> None:
     assert np.array_equal(np.signbit(got[number]), np.signbit(exact[number]))
 
 
+@pytest.mark.parametrize("scale", [0.70710678, 3.0, 1e-9])
+@pytest.mark.parametrize("magnitude", [False, True], ids=["signed", "magnitude"])
+def test_the_short_erf_takes_a_constant_and_a_magnitude_in(scale: float, magnitude: bool) -> None:
+    module = parse(f"""
+      func.func @f(%x: tensor<8xf32>) -> tensor<8xf32> {{
+        %c = arith.constant dense<{scale:e}> : tensor<8xf32>
+        %m = math.absf %x : tensor<8xf32>
+        %s = arith.mulf %c, {"%m" if magnitude else "%x"} : tensor<8xf32>
+        %y = math.erf %s fastmath<afn> : tensor<8xf32>
+        return %y : tensor<8xf32>
+      }}""")
+    with module.context, ir.Location.unknown():
+        expand_math(module, EXP2)
+    assert op_names(module).count("math.copysign") == (0 if magnitude and scale > 1e-3 else 1)
+    x = np.random.default_rng(3).uniform(-6, 6, 2000).astype(np.float32)
+    exact = REFERENCE["erf"]((np.abs(x) if magnitude else x).astype(Wide) * Wide(scale))
+    assert np.abs(call(module, "f", x) - exact).max() < 2**-20
+
+
 @pytest.mark.parametrize("tile", ["{}", "vector<8x{}>", "tensor<2x4x{}>"])
 @pytest.mark.parametrize("name", ["exp", "sin", "log"])
 def test_scalars_and_vectors_expand_as_tiles_do(name: str, tile: str) -> None:

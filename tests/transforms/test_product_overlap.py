@@ -12,6 +12,9 @@ import re
 import pytest
 
 import tiledsl as tile
+from examples.ex06_fast_matmul import matmul
+from tiledsl.targets.nvptx.chips import CHIPS
+from tiledsl.targets.nvptx.ptxas import assemble
 
 
 @tile.jit
@@ -56,3 +59,13 @@ def test_a_product_flies_on_if_the_loop_only_adds_to_it_and_slots_hold_its_opera
     waits = {int(number) for number in re.findall(r"wgmma\.wait_group\.sync\.aligned\s+(\d+)", ptx)}
     assert "wgmma.mma_async" in ptx
     assert waits == ({0, 1} if flies else {0})
+
+
+def test_sums_that_a_loop_may_not_touch_are_zero_before_it() -> None:
+    """Else ptxas lets each product wait for the one before, and says so."""
+    boxes = {"a": "128x64", "b": "64x256", "c": "128x256"}
+    types = {name: f"tensor<bf16, {box}>:16" for name, box in boxes.items()}
+    constants = {"bias": None, "GROUP": 8, "TURNED": False, "MANY": False, "PRECISION": "ieee"}
+    made = tile.compile(matmul, types, constants, target="sm_90a", num_warps=8, num_stages=4)
+    assembled = assemble(str(made.asm["ptx"]), CHIPS["sm_90a"])
+    assert assembled.warnings == ()

@@ -154,3 +154,30 @@ def test_what_keeps_its_order_is_not_moved_and_what_it_needs_is_moved_to_it() ->
         *("llvm.load", "math.fma", "llvm.load", "math.fma"),
         *("llvm.store", "llvm.store", "llvm.return"),
     ]
+
+
+def test_functions_move_to_their_users_but_not_past_products_in_flight_nor_loops() -> None:
+    module = parse("""
+      llvm.func @kernel(%p: !llvm.ptr<1>, %x: f32, %y: f32, %z: f32, %lanes: vector<2xf32>) {
+        %c0 = arith.constant 0 : i32
+        %c1 = arith.constant 1 : i32
+        %a = llvm.call_intrinsic "llvm.nvvm.ex2.approx.ftz.f"(%x) : (f32) -> f32
+        %w = "ptx.wgmma_wait"(%lanes) {pending = 0 : i64} : (vector<2xf32>) -> vector<2xf32>
+        %b = llvm.call_intrinsic "llvm.nvvm.ex2.approx.ftz.f"(%y) : (f32) -> f32
+        scf.for %i = %c0 to %c1 step %c1 : i32 {
+          llvm.store %x, %p : f32, !llvm.ptr<1>
+        }
+        %c = llvm.call_intrinsic "llvm.nvvm.ex2.approx.ftz.f"(%z) : (f32) -> f32
+        llvm.store %a, %p : f32, !llvm.ptr<1>
+        llvm.store %c, %p : f32, !llvm.ptr<1>
+        llvm.store %b, %p : f32, !llvm.ptr<1>
+        llvm.store %w, %p : vector<2xf32>, !llvm.ptr<1>
+        llvm.return
+      }
+    """)
+    text = str(split(module, 8))
+    kinds = re.findall(r"ex2|wgmma_wait|scf\.for|llvm\.store", text)
+    assert kinds == [
+        *("ex2", "wgmma_wait", "ex2", "scf.for", "llvm.store", "llvm.store"),
+        *("ex2", "llvm.store", "llvm.store", "llvm.store"),
+    ]
