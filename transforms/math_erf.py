@@ -15,8 +15,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mlir import ir
-from mlir.dialects import arith
-from mlir.dialects import math as math_dialect
 
 from tiledsl.transforms import math_exp
 from tiledsl.transforms.fold import constant_number
@@ -141,7 +139,7 @@ def short_erf(x: Lanes) -> Lanes:
     """
     scale, inner = _taken_apart(x)
     coefficients = [c * scale ** (power + 1) for power, c in enumerate(_SHORT_POWER)]
-    if isinstance(inner.value.owner, math_dialect.AbsFOp):
+    if _is(inner, "math.absf"):
         return _one_less_power(None, inner, coefficients)
     return _one_less_power(inner, inner.unary("math.absf"), coefficients)
 
@@ -152,13 +150,18 @@ _SCALES = (2.0**-8, 2.0**8)
 
 def _taken_apart(x: Lanes) -> tuple[float, Lanes]:
     """Return a positive constant and what it is multiplied by to give x."""
-    owner = x.value.owner
-    if isinstance(owner, arith.MulFOp):
-        for constant, other in ((owner.rhs, owner.lhs), (owner.lhs, owner.rhs)):
+    if _is(x, "arith.mulf"):
+        left, right = x.value.owner.operation.operands
+        for constant, other in ((right, left), (left, right)):
             number = constant_number(constant)
             if isinstance(number, ir.FloatAttr) and _SCALES[0] <= number.value <= _SCALES[1]:
                 return number.value, Lanes(other)
     return 1.0, x
+
+
+def _is(x: Lanes, name: str) -> bool:
+    maker = x.value.owner
+    return not isinstance(maker, ir.Block) and maker.operation.name == name
 
 
 def _one_less_power(x: Lanes | None, magnitude: Lanes, exponent: Sequence[float]) -> Lanes:

@@ -124,7 +124,7 @@ def test_small_elements_are_moved_before_they_grow():
     assert converted(module).count("64x64xf16") == 1
 
 
-def with_bias(columns):
+def with_bias(columns: int) -> ir.Module:
     """Build a 64 by `columns` product with a row added to it."""
     k = Kernel("*f16", "*f32", "*f32", "*f16")
     a = k.load(k.pointers(k.args[0], 64, 64))
