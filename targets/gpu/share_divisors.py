@@ -63,7 +63,7 @@ from tiledsl.transforms.lanes import Lanes, fma
 
 _FEWEST = 4
 """Registers of one divisor from which on a shared reciprocal is shorter than divisions."""
-_PIECE = 16
+_PIECE = 8
 """Registers of one test for bf16: dividends and quotients are both alive until it is over."""
 _LEAST_X = 2.0**-100
 """e is a multiple of 2^-48 |x|, and has to be one of 2^-149."""

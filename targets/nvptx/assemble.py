@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import Any
 
 from mlir import ir
@@ -40,8 +41,9 @@ def assemble(module: ir.Module, chip: str, options: Options) -> Artifact:
     if ptxas.find_ptxas() is None:
         driver_options(options.ptxas_options)  # those it cannot have are told now
     else:
-        threads = attributes["tile.threads"].value
-        texts["ptx"], made = _machine_code(ptx, name, found, threads, options)
+        threads, shared = (attributes[f"tile.{what}"].value for what in ("threads", "shared_bytes"))
+        assembler = _Assembler(name, found, threads, shared, options)
+        texts["ptx"], made = assembler.machine_code(ptx)
         texts["cubin"] = binary = made.cubin
         resources = made.resources.get(name)
     return Artifact(
@@ -69,44 +71,99 @@ def _with_warps_together(text: str) -> str:
     return _ALIGNED.sub(r"\1 convergent\2", text)
 
 
-def _machine_code(
-    ptx: str, name: str, chip: Chip, threads: int, options: Options
-) -> tuple[str, Assembled]:
-    """Return what ptxas makes of the text, and the text: if it spills, perhaps a better one.
+@dataclass(frozen=True)
+class _Assembler:
+    """Has one kernel assembled, perhaps more than once.
 
-    Left alone, ptxas weighs registers against resident blocks, and now and then settles for far
-    fewer than there are and spills kilobytes. Told that one block is enough it takes all there are,
-    which is not what kernels want that do not spill. One that has taken them all would only take
-    many times longer to spill as much.
+    Attributes:
+        name: The kernel.
+        chip: For which chip.
+        threads: Of a block.
+        shared_bytes: Of a block.
+        options: What the user asks for.
     """
-    made = _assembled(ptx, chip, options)
-    if not _spills(made, name) or _registers(made, name) >= _most_registers(chip, threads):
-        return ptx, made
-    greedy = re.sub(r"^(\.reqntid .*)$", r"\1\n.minnctapersm 1", ptx, count=1, flags=re.MULTILINE)
-    other = _assembled(greedy, chip, options)
-    return (greedy, other) if _spills(other, name) < _spills(made, name) else (ptx, made)
+
+    name: str
+    chip: Chip
+    threads: int
+    shared_bytes: int
+    options: Options
+
+    def machine_code(self, ptx: str) -> tuple[str, Assembled]:
+        """Return what ptxas makes of the text, and the text, perhaps a better one.
+
+        Left alone, ptxas weighs registers against resident blocks, and now and then settles for far
+        fewer than there are and spills kilobytes, or for some more than let another block in.
+        """
+        made = self._assembled(ptx)
+        if _BLOCKS_WANTED.search(ptx):
+            return ptx, made
+        if self._spills(made):
+            return self._with_all_registers(ptx, made)
+        return self._with_more_blocks(ptx, made)
+
+    def _with_all_registers(self, ptx: str, made: Assembled) -> tuple[str, Assembled]:
+        """Try a kernel that spills with all the registers that there are for one block.
+
+        They are not what kernels want that do not spill. One that has taken them all would only
+        take many times longer to spill as much.
+        """
+        if self._registers(made) >= self._most_registers(blocks=1):
+            return ptx, made
+        greedy, other = self._wanting(1, ptx)
+        return (greedy, other) if self._spills(other) < self._spills(made) else (ptx, made)
+
+    def _with_more_blocks(self, ptx: str, made: Assembled) -> tuple[str, Assembled]:
+        """Try a kernel with the somewhat fewer registers that let one more block in, and so on.
+
+        What a multiprocessor has asked memory for grows with its blocks, and where one waits for
+        its threads another goes on. Kernels with matrix products overlap their work by themselves,
+        for which registers are what they need.
+        """
+        best = ptx, made
+        while not _PRODUCT.search(ptx) and self.options.max_registers is None:
+            registers = self._registers(best[1])
+            more = self._blocks(registers) + 1
+            fewer = self._most_registers(more)
+            if fewer < _LEAST_SHARE * registers or self._blocks(fewer) < more:
+                break
+            asked, other = self._wanting(more, ptx)
+            if self._spills(other) or self._blocks(self._registers(other)) < more:
+                break
+            best = asked, other
+        return best
+
+    def _wanting(self, blocks: int, ptx: str) -> tuple[str, Assembled]:
+        wish = rf"\1\n.minnctapersm {blocks}"
+        text = re.sub(r"^(\.reqntid .*)$", wish, ptx, count=1, flags=re.MULTILINE)
+        return text, self._assembled(text)
+
+    def _assembled(self, ptx: str) -> Assembled:
+        extra, limit = self.options.ptxas_options, self.options.max_registers
+        return ptxas.assemble(ptx, self.chip, options=extra, max_registers=limit)
+
+    def _spills(self, made: Assembled) -> int:
+        resources = made.resources.get(self.name)
+        return 0 if resources is None else resources.spill_bytes or 0
+
+    def _registers(self, made: Assembled) -> int:
+        resources = made.resources.get(self.name)
+        return 0 if resources is None else resources.registers or 0
+
+    def _blocks(self, registers: int) -> int:
+        return self.chip.resident_blocks(self.threads, registers, self.shared_bytes)
+
+    def _most_registers(self, blocks: int) -> int:
+        """Give what a thread can have; registers are dealt out to warps by 8 a thread."""
+        threads = blocks * max(self.threads, self.chip.warp_size)
+        each = self.chip.registers_per_sm // threads // 8 * 8
+        return min(each, MAX_REGISTERS_PER_THREAD)
 
 
-def _assembled(ptx: str, chip: Chip, options: Options) -> Assembled:
-    return ptxas.assemble(
-        ptx, chip, options=options.ptxas_options, max_registers=options.max_registers
-    )
-
-
-def _spills(made: Assembled, name: str) -> int:
-    resources = made.resources.get(name)
-    return 0 if resources is None else resources.spill_bytes or 0
-
-
-def _registers(made: Assembled, name: str) -> int:
-    resources = made.resources.get(name)
-    return 0 if resources is None else resources.registers or 0
-
-
-def _most_registers(chip: Chip, threads: int) -> int:
-    """Give what a thread can have of the registers; they are dealt out to warps by 8 a thread."""
-    each = chip.registers_per_sm // max(threads, chip.warp_size) // 8 * 8
-    return min(each, MAX_REGISTERS_PER_THREAD)
+_BLOCKS_WANTED = re.compile(r"^\.minnctapersm ", re.MULTILINE)
+_PRODUCT = re.compile(r"\b(wgmma|mma)\.", re.MULTILINE)
+_LEAST_SHARE = 0.75
+"""Fewer registers than this share of what a kernel takes by itself are not worth a try."""
 
 
 def emit_ptx(text: str, chip: Chip) -> str:

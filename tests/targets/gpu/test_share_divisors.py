@@ -295,7 +295,7 @@ def test_a_quotient_in_bf16_is_tested_a_few_registers_at_a_time() -> None:
              : vector<32xf32> to vector<4xf32>
         """
     )
-    assert len(divisions(module)) == 2
+    assert len(divisions(module)) == 4
     x, s, result = (
         np.arange(4, dtype=np.float32),
         np.full(1, 3, np.float32),

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from mlir import ir
 
 from tests.targets.nvptx.kernels import compile_for
 from tests.transforms.tile_kernels import Kernel, matmul, vector_add
@@ -89,27 +90,33 @@ def test_printing_declares_what_the_driver_provides() -> None:
 
 
 def assembled_as(
-    monkeypatch: pytest.MonkeyPatch, spilling: list[int], registers: int
+    monkeypatch: pytest.MonkeyPatch,
+    spilling: list[int],
+    registers: list[int],
+    module: ir.Module | None = None,
 ) -> tuple[Artifact, list[str]]:
     """Assemble a kernel of which ptxas tells other resources; return each text that it got too."""
     texts: list[str] = []
     real = ptxas.assemble
 
     def assemble(ptx: str, *args: Any, **options: Any) -> ptxas.Assembled:
-        told = {"registers": registers, "spill_bytes": spilling[len(texts)]}
+        told = {
+            "registers": registers[len(texts)],
+            "spill_bytes": spilling[len(texts)],
+        }
         texts.append(ptx)
         made = real(ptx, *args, **options)
         return replace(made, resources={n: replace(r, **told) for n, r in made.resources.items()})
 
     monkeypatch.setattr(ptxas, "assemble", assemble)
-    return compile_for("sm_80", vector_add()), texts
+    return compile_for("sm_80", module or vector_add()), texts
 
 
 @pytest.mark.skipif(ptxas.find_ptxas() is None, reason="no ptxas")
 def test_a_kernel_that_spills_is_assembled_again_for_one_block(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    made, texts = assembled_as(monkeypatch, [100, 0], registers=128)
+    made, texts = assembled_as(monkeypatch, [100, 0], [128, 128])
     assert ".minnctapersm" not in texts[0]
     assert ".minnctapersm 1" in texts[1]
     assert made.texts["ptx"] == texts[1]
@@ -121,8 +128,38 @@ def test_a_kernel_that_spills_is_assembled_again_for_one_block(
 def test_a_kernel_that_spills_with_all_registers_is_assembled_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    made, texts = assembled_as(monkeypatch, [100, 0], registers=255)
+    made, texts = assembled_as(monkeypatch, [100, 0], [255, 255])
     assert made.texts["ptx"] == texts[0]
+    assert len(texts) == 1
+
+
+@pytest.mark.skipif(ptxas.find_ptxas() is None, reason="no ptxas")
+def test_somewhat_fewer_registers_are_taken_where_they_let_more_blocks_in(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Of 128 threads 5 blocks have 95 registers, 6 have 80, 7 have 72.
+    made, texts = assembled_as(monkeypatch, [0, 0, 8], [95, 80, 72])
+    wanted = [re.findall(r"\.minnctapersm (\d+)", text) for text in texts]
+    assert wanted == [[], ["6"], ["7"]]
+    assert made.texts["ptx"] == texts[1]
+    assert occupancy("sm_80", made) == 6 * 128 / 2048
+
+
+@pytest.mark.parametrize(
+    ("registers", "what"),
+    [(32, "all threads are there"), (95, "ptxas takes no fewer")],
+)
+@pytest.mark.skipif(ptxas.find_ptxas() is None, reason="no ptxas")
+def test_registers_are_left_where_no_block_is_won(
+    monkeypatch: pytest.MonkeyPatch, registers: int, what: str
+) -> None:
+    made, texts = assembled_as(monkeypatch, [0, 0, 0], [registers, registers, registers])
+    assert made.texts["ptx"] == texts[0], what
+
+
+@pytest.mark.skipif(ptxas.find_ptxas() is None, reason="no ptxas")
+def test_kernels_with_products_keep_their_registers(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, texts = assembled_as(monkeypatch, [0, 0, 0], [95, 80, 72], matmul())
     assert len(texts) == 1
 
 
