@@ -139,9 +139,10 @@ class AmdMachine:
 
     # Where a thread is.
 
-    def thread_id(self) -> ir.Value:
+    def thread_id(self, threads: int | None = None) -> ir.Value:
         """Return the work-item's number."""
-        return rocdl.workitem_id_x(emit.integer(32))
+        known = None if threads is None else emit.range_below(threads)
+        return rocdl.workitem_id_x(emit.integer(32), range=known)
 
     def program_id(self, axis: int) -> ir.Value:
         """Return the workgroup's number along an axis."""

@@ -268,6 +268,11 @@ def intrinsic(
     return called
 
 
+def range_below(count: int) -> ir.Attribute:
+    """Return what tells LLVM that an i32 is at least 0 and below a number."""
+    return ir.Attribute.parse(f"#llvm.constant_range<i32, 0, {count}>")
+
+
 _DYNAMIC = -(2**31)
 """Stands in a list of indices for one that is an operand."""
 

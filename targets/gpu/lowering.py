@@ -72,7 +72,7 @@ class Lowering:
         self.types = types
         self.combines = combines
         self.facts = AxisFacts(op)
-        self.place = Place(machine)
+        self.place = Place(machine, kernel.threads + kernel.more_threads)
         self._handlers = handlers
         self._forms = forms(op)
         self._values: dict[ir.Value, ir.Value | Pointers] = {}

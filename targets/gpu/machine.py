@@ -158,8 +158,8 @@ class Machine(Protocol):
 
     # Where a thread is.
 
-    def thread_id(self) -> ir.Value:
-        """Return this thread's number in the program, i32."""
+    def thread_id(self, threads: int | None = None) -> ir.Value:
+        """Return this thread's number in the program, i32, and how many there are if known."""
         ...
 
     def program_id(self, axis: int) -> ir.Value:

@@ -41,9 +41,11 @@ class Place:
     Made at the start of the kernel's entry block.
     """
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: Machine, threads: int) -> None:
         self.machine = machine
-        self.thread = machine.thread_id()
+        # That it is below their number proves masks: of many elements a thread holds, some are
+        # inside of a row, or beyond its end, whichever thread it is.
+        self.thread = machine.thread_id(threads)
         self._end = emit.i32(0).owner
         self._linear: dict[tuple[int, ...], ir.Value] = {}
         self._clear: dict[int, ir.Value] = {}

@@ -55,11 +55,40 @@ def share_bounds(module: ir.Module) -> None:
             with ir.InsertionPoint(op), op.operation.location:
                 if order is not None:
                     constants = emit.constants([distances[i] for i in order], 32)
+                number = _number_everywhere(bounds)
+                if number is not None:
+                    bound = emit.constant(emit.integer(32), max(number, 0))
+                    _compare_apart(op, constants, arith.subi(bound, variable))
+                    continue
                 left = _left(bounds if bound is None else bound, variable)
                 if bound is not None:
                     left = emit.splat(left, emit.registers_of(sums))
             op.operation.operands[0] = constants
             op.operation.operands[1] = left
+
+
+def _number_everywhere(value: ir.Value) -> int | None:
+    """Return the number that is in all registers of an i32 constant or some of them, or None."""
+    op = _defining(value)
+    if op is not None and op.name == "vector.shuffle":
+        one, other = map(_number_everywhere, op.operands)
+        return one if one == other else None
+    if op is None or op.name != "arith.constant" or emit.scalar_of(value.type) != emit.integer(32):
+        return None
+    known = ir.DenseIntElementsAttr(op.attributes["value"])
+    return int(known[0]) if known.is_splat else None
+
+
+def _compare_apart(op: ir.OpView, constants: ir.Value, left: ir.Value) -> None:
+    """Replace a comparison by one a register.
+
+    LLVM knows how many threads there are and so the range of what is left of a constant, but uses
+    it for scalars only.
+    """
+    predicate = op.operation.attributes["predicate"]
+    made = [arith.cmpi(predicate, one, left) for one in emit.elements(constants)]
+    op.operation.results[0].replace_all_uses_with(emit.from_elements(made))
+    op.operation.erase()
 
 
 def _shuffled(sums: ir.Value) -> tuple[ir.Value, list[int] | None]:

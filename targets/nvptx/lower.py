@@ -139,9 +139,12 @@ class NvptxMachine:
 
     # Where a thread is.
 
-    def thread_id(self) -> ir.Value:
+    def thread_id(self, threads: int | None = None) -> ir.Value:
         """Return %tid.x."""
-        return _special_register("tid.x")
+        if threads is None:
+            return _special_register("tid.x")
+        known = ir.Attribute.parse(f"[{{llvm.range = {emit.range_below(threads)}}}]")
+        return _special_register("tid.x", res_attrs=known)
 
     def program_id(self, axis: int) -> ir.Value:
         """Return %ctaid."""
@@ -382,5 +385,5 @@ def _await_launches(lowering: Lowering, op: tgpu.AwaitLaunchesOp) -> None:
     ptx.GridWaitOp.build()
 
 
-def _special_register(name: str) -> ir.Value:
-    return intrinsic(f"llvm.nvvm.read.ptx.sreg.{name}", [], integer(32))
+def _special_register(name: str, **options: Any) -> ir.Value:
+    return intrinsic(f"llvm.nvvm.read.ptx.sreg.{name}", [], integer(32), **options)

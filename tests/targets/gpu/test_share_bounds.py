@@ -96,6 +96,28 @@ def test_comparisons_say_the_same(predicate: str, bound: int) -> None:
     np.testing.assert_array_equal(result, wanted.astype(np.int32))
 
 
+@pytest.mark.parametrize("predicate", ["slt", "sge"])
+@pytest.mark.parametrize("bound", [-(2**31), -1, 0, 1, 256, 1000, 1252, 1253, 2**31 - 1])
+def test_a_bound_that_is_a_number_is_compared_with_a_register_at_a_time(
+    predicate: str, bound: int
+) -> None:
+    body = f"""
+  %bounds = arith.constant dense<{bound}> : vector<4xi32>
+  %first = vector.broadcast %own : i32 to vector<4xi32>
+  %i = arith.addi %first, %constants overflow<nsw> : vector<4xi32>
+  %some = vector.shuffle %bounds, %bounds [0, 1, 6, 7] : vector<4xi32>, vector<4xi32>
+  %m = arith.cmpi {predicate}, %i, %some : vector<4xi32>
+"""
+    module = changed(body)
+    compared = [op for op in operations(module.operation) if op.operation.name == "arith.cmpi"]
+    assert [str(op.operation.operands[0].type) for op in compared] == ["i32"] * 4
+    result = np.full((64, 4), 7, np.int32)
+    run(module, np.array([0], np.int32), result)
+    index = 4 * np.arange(64)[:, None] + np.array([0, 1, 256, 1000])
+    wanted = index < bound if predicate == "slt" else index >= bound
+    np.testing.assert_array_equal(result, wanted.astype(np.int32))
+
+
 @pytest.mark.parametrize("bound", [-(2**31), -1, 0, 5, 256, 1000, 2**31 - 2])
 def test_registers_may_have_bounds_of_their_own_and_come_in_another_order(bound: int) -> None:
     body = """

@@ -101,6 +101,18 @@ def test_vector_add_moves_16_bytes_at_a_time_without_a_branch() -> None:
     assert "bra" not in ptx
 
 
+def test_only_lanes_that_some_threads_have_beyond_the_end_are_masked() -> None:
+    """Of 32 elements of each of 128 threads, 8 may be inside or not, 8 are outside for all."""
+    k = Kernel("*bf16")
+    lanes = k.range(4096)
+    mask = k.cmp(lanes, k.splat(k.constant(3000, k.type("i32")), 4096))
+    pointers = k.addptr(k.splat(k.args[0], 4096), lanes)
+    k.store(pointers, k.load(pointers, mask), mask)
+    ptx = ptx_of("sm_90a", k.finish())
+    assert re.findall(r"setp\.(\w+)\.u32 .*, (\d+);", ptx) == [("lt", "119")]
+    assert sorted(re.findall(r"mov\.pred .*, (-?\d);", ptx)) == ["-1", "0"]
+
+
 def test_masked_accesses_are_predicated_without_a_branch() -> None:
     ptx = ptx_of("sm_80", masked_copy("f32", 256))
     assert re.search(r"@%p\d+ ld\.global\.b32", ptx)
