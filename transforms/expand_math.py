@@ -159,7 +159,7 @@ def _fast_formula(name: str, kind: str, usable: Natives) -> Formula | None:
 
 
 def _fast_exp(x: Lanes) -> Lanes:
-    return (x * math_exp.LOG2_E).unary("math.exp2")
+    return (x * math_exp.LOG2_E).approximate("math.exp2")
 
 
 def _fast_log(x: Lanes) -> Lanes:
@@ -172,7 +172,7 @@ def _fast_log10(x: Lanes) -> Lanes:
 
 def _fast_tanh(x: Lanes) -> Lanes:
     """Return 1 - 2 / (exp(2x) + 1): its error is absolute, some 2^-23."""
-    power = (x * (2.0 * math_exp.LOG2_E)).unary("math.exp2")
+    power = (x * (2.0 * math_exp.LOG2_E)).approximate("math.exp2")
     return fma(1.0 / (power + 1.0), -2.0, 1.0)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -184,6 +185,12 @@ def test_only_afn_lets_approximate_instructions_in() -> None:
     fast = op_names(expanded("math.exp", "f32", approximate=EXP2, flags=flags))
     assert fast == ["arith.mulf", "math.exp2"]
     assert len(op_names(expanded("math.erf", "f32", approximate=EXP2, flags=flags))) == 9
+
+
+@pytest.mark.parametrize("name", ["exp", "tanh"])
+def test_what_may_be_approximate_goes_through_an_approximate_power(name: str) -> None:
+    text = str(expanded(f"math.{name}", "f32", approximate=EXP2, flags="fastmath<afn>"))
+    assert re.findall(r"math.exp2 %\w+ (fastmath<\w+>)?", text) == ["fastmath<afn>"]
 
 
 @pytest.mark.parametrize("name", ["exp", "tanh", "log", "log10", "sin", "cos"])
