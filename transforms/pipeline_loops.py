@@ -13,7 +13,7 @@ an unknown one), if something orders it, or if its address depends on the trip's
 
 Loops are pipelined whose loads feed matrix products; a loop that carries `tile.num_stages` itself,
 as the author's word, with all its loads of tiles. That attribute overrides the function's, which
-overrides `stages`.
+overrides `stages`. Copies that no product reads run only so far ahead as shared memory lets them.
 
 Before: the `tgpu` level, after `assign_layouts`.
 After: the same; buffers in a provisional layout, and no barrier yet: one is needed between an
@@ -47,7 +47,7 @@ from tiledsl.transforms.box_nest import find_nest, pipeline_nest
 from tiledsl.transforms.kernels import kernels
 from tiledsl.transforms.memory_accesses import Accesses
 from tiledsl.transforms.pipelined_loop import STAGES, pipeline_loop
-from tiledsl.transforms.prefetch import Ahead, Way, find_ahead
+from tiledsl.transforms.prefetch import Ahead, Way, copied_bytes, find_ahead
 from tiledsl.transforms.simplify import tidy
 from tiledsl.transforms.specialize_warps import find_split, is_asked_for, split_kernel, warps_of
 from tiledsl.transforms.trips import Trips
@@ -148,6 +148,11 @@ def _pipeline(loop: ir.Operation, accesses: Accesses, wish: _Wish) -> _Done | No
         return None
     if any(one.way in (Way.EXCHANGED, Way.HELD) for one in what.prefetches.values()):
         ahead = min(ahead, _MOST_HELD)
+    # Where products wait for the copies their author has to know that there is no room.
+    if (size := copied_bytes(what)) > 0:
+        ahead = min(ahead, wish.shared_bytes // size - 1)
+    if ahead < 1:
+        return None
     warps = warps_of(accesses.kernel)
     pipeline_loop(loop, what, trips, accesses.layouts, ahead, warps)
     return _Done.LOOP

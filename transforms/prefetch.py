@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from math import prod
 
 from mlir import ir
 
@@ -26,7 +27,14 @@ from tiledsl.dialects import tgpu, tile
 from tiledsl.dialects.contracts import operations
 from tiledsl.dialects.layout_shape import register_map
 from tiledsl.dialects.layouts import Layouts
-from tiledsl.dialects.types import bit_width, element_of, is_pointer, is_tile, storage_bits
+from tiledsl.dialects.types import (
+    bit_width,
+    element_of,
+    is_pointer,
+    is_tile,
+    shape_of,
+    storage_bits,
+)
 from tiledsl.transforms.axis_facts import AxisFacts, vector_elements
 from tiledsl.transforms.effects import is_speculatable
 from tiledsl.transforms.fold import is_zero
@@ -40,6 +48,8 @@ _CHEAP = (
     tile.AddPtrOp, tile.HintOp, tile.FloorDivOp, tile.FloorModOp, tile.CastOp, tile.BitcastOp,
 )  # fmt: skip
 _PRODUCTS = (tgpu.MmaOp, tgpu.WarpgroupMmaOp, tgpu.FmaDotOp)
+_MOST_HELD_BITS = 8 * 32
+"""What a thread holds of a tile in registers, from one trip to the next, rather than copies it."""
 _LEAST_COPY_BYTES = 4
 """The smallest asynchronous copy of a thread."""
 
@@ -109,6 +119,16 @@ def find_ahead(
     chooser = _Chooser(accesses.layouts, facts, ahead, copies and not nested)
     prefetches = {number: chooser.prefetch(ops[number]) for number in found.loads}
     return Ahead(ops, found, prefetches)
+
+
+def copied_bytes(what: Ahead) -> int:
+    """Give the bytes that a trip copies of tiles that no product reads."""
+    tiles = [one.load.result for one in what.prefetches.values() if one.way is Way.COPIES]
+    return sum(
+        prod(shape_of(value.type)) * storage_bits(value.type) // 8
+        for value in tiles
+        if not _feeds_product(value)
+    )
 
 
 def _is_wanted(op: ir.OpView, every: bool) -> bool:
@@ -253,10 +273,14 @@ class _Chooser:
             return Prefetch(op, Way.BOXES)
         assert isinstance(op, tile.LoadOp)
         exchanged = any(self._moves(use.owner) for use in op.result.uses)
-        # One trip's data is held in registers more cheaply than it is copied and read.
-        if (exchanged or self.ahead > 1) and self._can_copy(op):
+        # Little data of one trip is held in registers more cheaply than it is copied and read.
+        if (exchanged or self.ahead > 1 or self._is_much(op)) and self._can_copy(op):
             return Prefetch(op, Way.COPIES)
         return Prefetch(op, Way.EXCHANGED if exchanged else Way.HELD)
+
+    def _is_much(self, op: tile.LoadOp) -> bool:
+        bits = self.layouts.of(op.ptr.type).registers * storage_bits(op.result.type)
+        return bits > _MOST_HELD_BITS
 
     def _moves(self, user: ir.OpView) -> bool:
         if isinstance(user, tgpu.WarpgroupMmaOp):

@@ -377,6 +377,46 @@ def test_stages_on_a_loop_pipeline_all_its_loads():
     assert "tile.num_stages" not in text
 
 
+@pytest.mark.parametrize(("room", "slots"), [(4096, 4), (1600, 3), (1024, 2), (1000, 0)])
+def test_copies_that_no_product_reads_run_as_far_ahead_as_there_is_room(room: int, slots: int):
+    module = laid_out(Shape(product=False, stages=4))  # two tiles of 256 bytes a trip
+    with module.context, ir.Location.unknown():
+        pipeline_loops(module, stages=1, copy="cp.async", shared_bytes=room)
+    assert (f"tensor<{slots}x8x8xf32" in str(module)) == bool(slots)
+    assert ("tgpu.async_copy" in str(module)) == bool(slots)
+
+
+LONG = """func.func @k(%a: !tile.ptr<f16> {tile.divisibility = 16 : i64}, %n: i32) {
+  %zero = arith.constant 0 : i32
+  %one = arith.constant 1 : i32
+  %none = arith.constant dense<0.0> : tensor<SIZExf16>
+  %r = "tile.make_range"() {start = 0, end = SIZE} : () -> tensor<SIZExi32>
+  %p = "tile.splat"(%a) : (!tile.ptr<f16>) -> tensor<SIZEx!tile.ptr<f16>>
+  %ps = "tile.addptr"(%p, %r) : (tensor<SIZEx!tile.ptr<f16>>, tensor<SIZExi32>)
+    -> tensor<SIZEx!tile.ptr<f16>>
+  %sum = scf.for %i = %zero to %n step %one iter_args(%acc = %none) -> (tensor<SIZExf16>) : i32 {
+    %x = "tile.load"(%ps) {operandSegmentSizes = array<i32: 1, 0, 0>}
+      : (tensor<SIZEx!tile.ptr<f16>>) -> tensor<SIZExf16>
+    %y = arith.addf %x, %acc : tensor<SIZExf16>
+    scf.yield %y : tensor<SIZExf16>
+  } {tile.num_stages = 2 : i64}
+  "tile.store"(%ps, %sum) : (tensor<SIZEx!tile.ptr<f16>>, tensor<SIZExf16>) -> ()
+  return
+}"""
+
+
+@pytest.mark.parametrize(("elements", "copies"), [(16, 0), (32, 1)])
+def test_little_of_the_next_trip_is_held_in_registers_and_much_is_copied(
+    elements: int, copies: int
+):
+    module = parse(LONG.replace("SIZE", str(64 * elements)))
+    with module.context, ir.Location.unknown():
+        assign_layouts(module, num_warps=2, warp_size=32)
+        pipeline_loops(module, stages=1, copy="cp.async")
+    assert body_of(str(module)).count("tgpu.async_copy") == copies
+    assert body_of(str(module)).count('"tile.load"') == 1 - copies
+
+
 def test_a_load_of_what_the_loop_stores_stays_in_its_trip():
     text = check(Shape(store="a"), 3, "cp.async", 4)
     body = body_of(text)
