@@ -57,6 +57,7 @@ from tiledsl.heuristics import heuristics  # isort: skip
 from tiledsl.config import Config
 from tiledsl.descriptor import TensorDescriptor
 from tiledsl.sizes import cdiv, next_power_of_2
+from tiledsl.warps import warp_size
 
 if TYPE_CHECKING:
     from tiledsl.language import math
@@ -431,6 +432,7 @@ __all__ = [
     "uint_to_uniform_float",
     "umulhi",
     "view",
+    "warp_size",
     "where",
     "xor_sum",
     "zeros",

@@ -49,6 +49,11 @@ def grid_limits(chip: str) -> tuple[int, int, int]:
     return MAX_GRID
 
 
+def warp_size(chip: str) -> int:
+    """Return the threads of a warp."""
+    return find_chip(chip).warp_size
+
+
 def occupancy(chip: str, artifact: Artifact) -> float | None:
     """Return the share of a multiprocessor's threads that blocks of this kernel can fill."""
     if artifact.resources is None:
