@@ -47,8 +47,7 @@ def warm_launches() -> dict[str, float]:
     from triton.tools.tensor_descriptor import TensorDescriptor
 
     import tiledsl as tile
-    from benchmarks.kernels import triton_product, triton_softmax
-    from examples.ex02_softmax import softmax_row
+    from benchmarks.kernels import softmax_row, triton_product, triton_softmax
     from examples.ex06_fast_matmul import matmul
 
     x, y = torch.randn(2, 64, 256, device="cuda")
