@@ -23,7 +23,7 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from tiledsl import cache, launch
-from tiledsl.arrays import HOST, is_array, read
+from tiledsl.arrays import HOST, is_array, is_writable, read
 from tiledsl.call import Call
 from tiledsl.compile import (
     OPTION_NAMES,
@@ -38,7 +38,7 @@ from tiledsl.dialects.diagnostics import KernelError
 from tiledsl.dtypes import SCALARS, DType, constexpr, unwrap
 from tiledsl.parameters import Parameter, constant_key, parameters_of
 from tiledsl.source import Reach, reach
-from tiledsl.specialize import ArgType, Strides
+from tiledsl.specialize import ArgType, Strides, Written, sharing
 from tiledsl.tuples import Parts, is_compound, items_of, kind_of, parameter_of, run_time_names
 from tiledsl.warm import Launches
 
@@ -71,6 +71,7 @@ class JITFunction:
         self._compiled: dict[object, CompiledKernel] = {}
         self._placed: dict[tuple[CompiledKernel, str], launch.Loaded] = {}
         self._strides = Strides()
+        self._written = Written()
         self._launches = Launches(self.parameters)
 
     def __repr__(self) -> str:
@@ -217,10 +218,11 @@ class JITFunction:
         place = self._place(key, places)
         if self._has_changed():
             self._forget()
-        full_key = (place, *key, *given.items())
+        same = _same_arrays(packed, places, objects)
+        full_key = (place, *key, *given.items(), *same)
         loaded = self._loaded.get(full_key)
         if loaded is None:
-            loaded = self._load(full_key, values, key, place, given)
+            loaded = self._load(full_key, values, key, same, place, given)
         named = dict(zip(self._names, values, strict=True))
         return Call(self.name, named, loaded, packed, places, objects)
 
@@ -270,6 +272,7 @@ class JITFunction:
         full_key: object,
         values: Sequence[object],
         key: Sequence[object],
+        same: Sequence[tuple[int, int]],
         place: str,
         given: Mapping[str, Any],
     ) -> launch.Loaded:
@@ -280,6 +283,10 @@ class JITFunction:
             constexprs: dict[str, object] = {}
             for parameter, value, part in zip(self.parameters, values, key, strict=True):
                 self._sort(parameter, value, part, signature, constexprs)
+            names = list(signature)
+            for later, first in same:
+                known = signature[names[later]]
+                signature[names[later]] = replace(known, same_as=names[first])
             options = make_options(given)
             request = Request(signature, constexprs, launch.chip_of(place), options)
             compiled = self._compile_coarsely(request)
@@ -316,6 +323,7 @@ class JITFunction:
             self._placed.clear()
             self._compiled.clear()
             self._strides.clear()
+            self._written.clear()
             self._launches.forget()
 
     # --- compiling -----------------------------------------------------------------------------
@@ -323,15 +331,25 @@ class JITFunction:
     def _compile_coarsely(self, request: Request) -> CompiledKernel:
         """Compile for as much of a launch's types as makes a difference.
 
-        What does is learned by tracing the kernel: which integers are strides of descriptors.
+        What does is learned by tracing the kernel: which integers are strides of descriptors, and
+        which pointers it writes through.
         """
         while True:
-            coarse = replace(request, signature=self._strides.coarse(request.signature))
+            coarse = replace(request, signature=self._coarse(request.signature))
             with suppress(_Learned):
                 compiled = self.compile(coarse, request.signature)
-                self._strides.learn(compiled.strides)
-                if self._strides.coarse(request.signature) == coarse.signature:
+                self._learn(compiled.strides, compiled.written, coarse)
+                if self._coarse(request.signature) == coarse.signature:
                     return compiled
+
+    def _coarse(self, signature: Mapping[str, ArgType]) -> dict[str, ArgType]:
+        return self._written.coarse(self._strides.coarse(signature))
+
+    def _learn(self, strides: Mapping[str, int], written: Sequence[int], request: Request) -> None:
+        """Note what a compilation for `request` tells of the kernel's arguments."""
+        names = list(request.signature)
+        self._strides.learn(strides)
+        self._written.update(names[position] for position in written)
 
     def compile(
         self, request: Request, launched: Mapping[str, ArgType] | None = None
@@ -343,7 +361,7 @@ class JITFunction:
             launched: All that the launch knows of its arguments, if one asks.
 
         Raises:
-            _Learned: The request is coarser in a stride than that launch may be.
+            _Learned: The request is coarser than that launch may be.
         """
         with self._lock:
             key = (
@@ -361,12 +379,15 @@ class JITFunction:
 
     def _trace(self, launched: Mapping[str, ArgType] | None, request: Request) -> ir.Module:
         from tiledsl.trace import trace
+        from tiledsl.transforms.kernels import kernels
+        from tiledsl.transforms.memory_accesses import written_arguments
         from tiledsl.transforms.place_tensor_maps import strides_of
 
         module = trace(self.fn, request.signature, request.constexprs, request.options)
         if launched is not None:
-            self._strides.learn(strides_of(module))
-            if self._strides.coarse(launched) != request.signature:
+            written = [i for kernel in kernels(module) for i in written_arguments(kernel)]
+            self._learn(strides_of(module), written, request)
+            if self._coarse(launched) != request.signature:
                 raise _Learned
         return module
 
@@ -390,6 +411,21 @@ class JITFunction:
 
 class _Learned(Exception):
     """Tracing a kernel told that a launch has to ask for a finer signature."""
+
+
+def _same_arrays(
+    packed: Sequence[float], places: Sequence[str | None], objects: Sequence[object]
+) -> tuple[tuple[int, int], ...]:
+    """Return the places of arguments that are an earlier one's array, each with that one's place.
+
+    What may be written and what may not are never taken for one: who stores where is still known.
+    """
+    arrays = [i for i, place in enumerate(places) if place is not None]
+    if not sharing([packed[i] for i in arrays]):
+        return ()
+    found: dict[tuple[float, bool], int] = {}
+    firsts = [(i, found.setdefault((packed[i], is_writable(objects[i])), i)) for i in arrays]
+    return tuple((i, first) for i, first in firsts if i != first)
 
 
 def _nothing(**_: object) -> None:
@@ -508,7 +544,21 @@ def compile(
     order = [parameter.name for parameter in kernel.parameters]
     ordered = dict(sorted(types.items(), key=lambda item: order.index(parameter_of(item[0]))))
     fixed = dict(sorted(values.items(), key=lambda item: order.index(parameter_of(item[0]))))
+    _check_same(kernel.name, ordered)
     known = {_ALIASES.get(name, name): value for name, value in options.items()}
     known = {**kernel.defaults, **known}
     chip = HOST if target == "cpu" else target
     return kernel.compile(Request(ordered, fixed, chip, make_options(known)))
+
+
+def _check_same(kernel: str, signature: Mapping[str, ArgType]) -> None:
+    """Raise where a pointer is said to be the same as no earlier pointer with an address."""
+    known: set[str] = set()
+    for name, argument in signature.items():
+        if argument.same_as and argument.same_as not in known:
+            raise KernelError(
+                f"kernel `{kernel}`: signature of `{name}`: expected a pointer before it to be "
+                f"the same as, found `{argument.same_as}`"
+            )
+        if argument.pointer and not argument.same_as:
+            known.add(name)

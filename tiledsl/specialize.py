@@ -7,18 +7,20 @@ An `ArgType` is a part of a compilation's key. At a launch it is read off the va
 
 `*T` is a pointer to T, `:16` says that the address (in bytes) or the integer is a multiple of 16
 (`:8` or `:4` of an integer, that it is one of 8 or 4), a literal integer fixes the argument at that
-value. Knowing more gives better code, and a kernel compiled for less still runs: specialization
-never changes a result.
+value; `*fp16=x` is a pointer that is always the same address as `x`, before it. Knowing more gives
+better code, and a kernel compiled for less still runs: specialization never changes a result, but
+that accesses through pointers known to be the same happen in program order.
 
 A launch reads all that can matter of an integer, but a kernel is compiled anew only for what does
 (`ArgType.coarse`): whether it is a multiple of 16, and for the strides of tensor descriptors, which
-TMA needs to be multiples of 16 bytes, finer (`Strides`).
+TMA needs to be multiples of 16 bytes, finer (`Strides`). That two pointers are the same matters
+where the kernel writes through one (`Written`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache
 
 from tiledsl.dialects.diagnostics import KernelError
@@ -49,6 +51,7 @@ class ArgType:
         value: The integer that the argument always is, or None. Such an argument is still passed.
         extreme: Whether the integer is none that TMA takes for a stride: zero, negative or huge.
             Only launches know it.
+        same_as: An earlier pointer argument that has the same address, or "".
     """
 
     dtype: str
@@ -56,11 +59,12 @@ class ArgType:
     divisor: int = 1
     value: int | None = None
     extreme: bool = False
+    same_as: str = ""
     _hash: int = field(init=False, repr=False, compare=False, default=0)
 
     def __post_init__(self) -> None:
         # Every launch hashes one a parameter, and there are few of them.
-        known = hash((self.dtype, self.pointer, self.divisor, self.value, self.extreme))
+        known = hash(self._fields)
         object.__setattr__(self, "_hash", known)
 
     def __hash__(self) -> int:
@@ -68,13 +72,19 @@ class ArgType:
 
     def __reduce__(self) -> tuple[type[ArgType], tuple[object, ...]]:
         # Another process hashes text with another seed.
-        return ArgType, (self.dtype, self.pointer, self.divisor, self.value, self.extreme)
+        return ArgType, self._fields
+
+    @property
+    def _fields(self) -> tuple[object, ...]:
+        known = self.dtype, self.pointer, self.divisor, self.value, self.extreme
+        return (*known, self.same_as)
 
     def __str__(self) -> str:
         if self.value is not None:
             return str(self.value)
         multiple = f":{self.divisor}" if self.divisor > 1 else ""
-        return f"{'*' if self.pointer else ''}{self.dtype}{multiple}"
+        same = f"={self.same_as}" if self.same_as else ""
+        return f"{'*' if self.pointer else ''}{self.dtype}{multiple}{same}"
 
     @property
     def kind(self) -> str:
@@ -151,6 +161,28 @@ class Strides(dict[str, int]):
         return {name: argument.coarse(self.get(name)) for name, argument in signature.items()}
 
 
+class Written(set[str]):
+    """Pointer arguments that a kernel writes through, as far as compilations have told."""
+
+    def coarse(self, signature: Mapping[str, ArgType]) -> dict[str, ArgType]:
+        """Return the signature without pointers that are the same but only read through."""
+        first = {name: argument.same_as or name for name, argument in signature.items()}
+        ordered = {first.get(name) for name in self}
+        return {
+            name: replace(argument, same_as="")
+            if argument.same_as and argument.same_as not in ordered
+            else argument
+            for name, argument in signature.items()
+        }
+
+
+def sharing(addresses: Sequence[float]) -> tuple[int, ...]:
+    """Return for each address the place of the first that equals it; () where all differ."""
+    if len(set(addresses)) == len(addresses):
+        return ()
+    return tuple(map(addresses.index, addresses))
+
+
 def parse(text: str, parameter: str) -> ArgType:
     """Read one entry of a signature.
 
@@ -167,16 +199,18 @@ def parse(text: str, parameter: str) -> ArgType:
         dtype = integer_type(value)
         if dtype is not None:
             return ArgType(dtype, value=value)
+    body, same, other = body.partition("=")
     base, colon, multiple = body.partition(":")
     pointer = base.startswith("*")
     dtype = base.removeprefix("*")
     known = [str(DIVISOR)] if pointer else [str(d) for d in (DIVISOR, *FINER)]
     takes_multiple = pointer or dtype in INTEGERS
-    if dtype not in NAMES or (colon and (multiple not in known or not takes_multiple)):
+    wrong = dtype not in NAMES or (colon and (multiple not in known or not takes_multiple))
+    if wrong or (same and not (pointer and other)):
         raise KernelError(
             f"signature of `{parameter}`: expected `*dtype`, `dtype` or an integer, with `:16` "
-            "where a pointer or integer is a multiple of 16 (`:8`, `:4` of integers), "
-            f"found {text!r}",
+            "where a pointer or integer is a multiple of 16 (`:8`, `:4` of integers), and `=x` "
+            f"where a pointer is the same as `x`, found {text!r}",
             hint=f"dtype is one of {', '.join(NAMES)}",
         )
-    return ArgType(dtype, pointer, int(multiple or 1))
+    return ArgType(dtype, pointer, int(multiple or 1), same_as=other)

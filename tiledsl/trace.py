@@ -30,6 +30,7 @@ from tiledsl.dialects import contracts
 from tiledsl.dialects.context import context, lock
 from tiledsl.dialects.diagnostics import CompilerBug, KernelError, Span
 from tiledsl.dtypes import parse_dtype, pointer_type, unwrap
+from tiledsl.language import casts
 from tiledsl.language.builder import Builder, current, is_tracing, tracing
 from tiledsl.language.positions import Place, is_library_file, places_of
 from tiledsl.language.types import to_ir
@@ -152,7 +153,11 @@ def _argument_attributes(name: str, argument: ArgType) -> ir.Attribute:
 
 
 def _arguments(function: ir.Operation, signature: Mapping[str, ArgType]) -> dict[str, Value]:
-    """Return the kernel's run-time parameters as values; one of a known value is a constant."""
+    """Return the kernel's run-time parameters as values.
+
+    One of a known value is a constant; one that is the same as another is that other: what may not
+    change places with an access through one of them is found by where pointers come from.
+    """
     values: dict[str, Value] = {}
     block = function.regions[0].blocks[0]
     for i, (name, argument) in enumerate(signature.items()):
@@ -160,8 +165,11 @@ def _arguments(function: ir.Operation, signature: Mapping[str, ArgType]) -> dict
         if argument.value is not None:
             # Typed like the argument, so that knowing the value changes no result.
             values[name] = constant(argument.value, dtype)
+            continue
+        kind = pointer_type(dtype) if argument.pointer else dtype
+        if argument.same_as:
+            values[name] = casts.to(values[argument.same_as], kind)
         else:
-            kind = pointer_type(dtype) if argument.pointer else dtype
             values[name] = Value(block.arguments[i], kind, (), current().region)
     return values
 

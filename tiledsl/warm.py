@@ -2,8 +2,9 @@
 
 Most launches repeat an earlier one, with other addresses, and numbers of the same kind. Such a call
 is recognized by a *key*: an object for all that the compiler and the launch know of each argument
-(its `ArgType` and its device; there is one such object for each pair), the constexprs, and the
-options. All else was checked when the key was first met, and is not looked at again.
+(its `ArgType` and its device; there is one such object for each pair), the constexprs, the
+options, and which arrays are the same. All else was checked when the key was first met, and is not
+looked at again.
 
 Contract: only calls whose arrays are torch's, those of `TensorDescriptor`s too, and all on one GPU,
 have a key; every other call, and every wrong one, goes the long way, which says what is wrong. What
@@ -26,7 +27,7 @@ from tiledsl.compile import CompiledKernel
 from tiledsl.descriptor import TensorDescriptor
 from tiledsl.launch import Loaded, check_grid, split_place, torch_stream
 from tiledsl.parameters import Parameter, constant_key
-from tiledsl.specialize import DIVISOR, ArgType
+from tiledsl.specialize import DIVISOR, ArgType, sharing
 
 Values = tuple[Any, ...]
 
@@ -50,8 +51,8 @@ _FLOAT = _known(ArgType("fp32"), None)
 _NONE = _known(None, None)
 """Of the argument None, which is a constant."""
 
-Key = tuple[tuple[Known, ...], Values, Values, Values]
-"""The arguments; types and values of the constexprs; the options."""
+Key = tuple[tuple[Known, ...], Values, Values, Values, tuple[int, ...]]
+"""The arguments; types and values of the constexprs; the options; which arrays are the same."""
 
 
 # Reading arguments.
@@ -272,12 +273,14 @@ class Launches:
                 return launch, values, launch.passed(read)
             passed = list(plan.passed(values))
             exact: list[object] = [plan, plan.exact(values), tuple(options.items())]
+            addresses: list[int] = []
             for i, place in plan.tensors:  # as `_read_tensor`, without the call
                 tensor = values[i]
                 if not tensor.is_cuda:
                     return None
                 address: int = tensor.data_ptr()
                 passed[place] = address
+                addresses.append(address)
                 both = _tensors[tensor.get_device(), tensor.dtype]
                 exact.append(both[address % DIVISOR == 0])
             for i, place in plan.descriptors:
@@ -287,8 +290,11 @@ class Launches:
                     return None
                 address = tensor.data_ptr()
                 passed[place : place + 1] = (address, *found.numbers)
+                addresses.append(address)
                 both = _tensors[tensor.get_device(), tensor.dtype]
                 exact += (both[address % DIVISOR == 0], found.token)
+            if len(set(addresses)) < len(addresses):
+                exact.append(sharing(addresses))
             key = tuple(exact)
             launch = self._exact.get(key) or self._learn(key, values, options)
             return launch, values, passed
@@ -327,8 +333,13 @@ class Launches:
         """Return a call's key and the values of the arguments that are no constexprs."""
         readings = [_readers[type(value)](value) for value in self._pick_others(values)]
         known, read = zip(*readings, strict=True)
+        addresses: list[int] = [
+            cast("Values", value)[0] if isinstance(value, tuple) else value
+            for one, value in readings
+            if one.place is not None
+        ]
         constants = self._pick_constants(values)
         types = tuple(map(type, constants))
         if not _PLAIN.issuperset(types):
             constants = tuple(map(constant_key, constants))
-        return (known, types, constants, tuple(options.items())), read
+        return (known, types, constants, tuple(options.items()), sharing(addresses)), read

@@ -164,6 +164,45 @@ def test_memory_shared_as_read_only_is_read_and_not_written() -> None:
         scale[1](ThroughDLPack(out), ThroughDLPack(x), 64, 2.0)
 
 
+def test_one_array_as_two_arguments_is_known_where_it_is_written() -> None:
+    @tile.jit
+    def dot(x, y, out):
+        i = tile.arange(0, 64)
+        tile.store(out, tile.sum(tile.load(x + i) * tile.load(y + i)))
+
+    x, out = arrays(64)
+    together = scale[1](x, x, 64, 2.0)
+    assert together is not None
+    assert str(together.request.signature["out"]) == "*fp32:16=x"
+    apart = scale[1](x, out, 64, 2.0)
+    assert apart is not None
+    assert apart is not together
+    assert scale[1](out, out, 64, 2.0) is together
+    assert dot[1](x, x, out) is dot[1](x, arrays(64)[0], out)
+
+
+def test_a_view_that_may_not_be_written_stays_an_argument_of_its_own() -> None:
+    x, _ = arrays(64)
+    view = x.view()
+    view.flags.writeable = False
+    scale[1](view, x, 64, 2.0)
+    np.testing.assert_array_equal(x, arrays(64)[0] * 2)
+    with pytest.raises(KernelError, match="argument `out`: expected an array that may be written"):
+        scale[1](x, view, 64, 2.0)
+
+
+@pytest.mark.parametrize("other", ["n", "out", "y"])
+def test_a_pointer_is_the_same_as_one_before_it(other: str) -> None:
+    signature = {"x": "*fp32", "out": "*fp32=x", "n": "i32", "s": "fp32"}
+    assert "*fp32=x" in repr(tile.compile(scale, signature))
+    with pytest.raises(KernelError) as raised:
+        tile.compile(scale, {**signature, "out": f"*fp32={other}"})
+    assert str(raised.value) == (
+        "kernel `scale`: signature of `out`: expected a pointer before it to be the same as, "
+        f"found `{other}`"
+    )
+
+
 def test_compiling_takes_the_options_of_jit() -> None:
     kernel = tile.jit(num_warps=2, num_stages=1)(scale.fn)
     signature = {"x": "*fp32", "out": "*fp32", "n": "i32", "s": "fp32"}

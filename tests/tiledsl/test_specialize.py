@@ -8,7 +8,16 @@ import sys
 import pytest
 
 from tiledsl.dialects.diagnostics import KernelError
-from tiledsl.specialize import NAMES, ArgType, Strides, integer_type, parse, specialize_integer
+from tiledsl.specialize import (
+    NAMES,
+    ArgType,
+    Strides,
+    Written,
+    integer_type,
+    parse,
+    sharing,
+    specialize_integer,
+)
 
 
 @pytest.mark.parametrize(
@@ -16,6 +25,8 @@ from tiledsl.specialize import NAMES, ArgType, Strides, integer_type, parse, spe
     [
         ("*fp16:16", ArgType("fp16", pointer=True, divisor=16)),
         ("*u8", ArgType("u8", pointer=True)),
+        ("*fp16:16=x", ArgType("fp16", pointer=True, divisor=16, same_as="x")),
+        ("*i32=x.base", ArgType("i32", pointer=True, same_as="x.base")),
         ("*i1", ArgType("i1", pointer=True)),
         ("i64:16", ArgType("i64", divisor=16)),
         ("i32:8", ArgType("i32", divisor=8)),
@@ -35,14 +46,28 @@ def test_every_type_has_a_packing_kind() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "*", "float", "fp32:16", "i32:2", "*fp16:8", "i1:16", "**fp16", str(2**64)]
+    "text",
+    [
+        "",
+        "*",
+        "float",
+        "fp32:16",
+        "i32:2",
+        "*fp16:8",
+        "i1:16",
+        "**fp16",
+        "i32=x",
+        "*i32=",
+        str(2**64),
+    ],
 )
 def test_a_wrong_entry_is_refused_with_the_forms_there_are(text: str) -> None:
     with pytest.raises(KernelError) as raised:
         parse(text, "x")
     assert str(raised.value) == (
         "signature of `x`: expected `*dtype`, `dtype` or an integer, with `:16` where a pointer or "
-        f"integer is a multiple of 16 (`:8`, `:4` of integers), found {text!r}\n  hint: dtype is one of {', '.join(NAMES)}"
+        "integer is a multiple of 16 (`:8`, `:4` of integers), and `=x` where a pointer is the same "
+        f"as `x`, found {text!r}\n  hint: dtype is one of {', '.join(NAMES)}"
     )
 
 
@@ -92,6 +117,21 @@ def test_the_least_need_of_a_stride_is_kept() -> None:
     assert strides == {"s": 4, "t": 16}
     signature: dict[str, ArgType] = {n: specialize_integer("i32", 24) for n in ("s", "t", "n")}
     assert [a.divisor for a in strides.coarse(signature).values()] == [8, 1, 1]
+
+
+def test_pointers_that_are_the_same_matter_where_one_is_written() -> None:
+    apart = ArgType("fp32", pointer=True)
+    one, two = (ArgType("fp32", pointer=True, same_as=name) for name in ("x", "y"))
+    signature = {"x": apart, "out": one, "y": apart, "z": two, "n": ArgType("i32")}
+    for written, kept in ((), []), (("out",), ["out"]), (("x",), ["out"]), (("z", "w"), ["z"]):
+        found = Written(written).coarse(signature)
+        assert list(found) == list(signature)
+        assert [name for name, argument in found.items() if argument.same_as] == kept
+
+
+def test_equal_addresses_are_found() -> None:
+    assert sharing([]) == sharing([8, 16, 24]) == ()
+    assert sharing([8, 16, 8, 16]) == (0, 1, 0, 1)
 
 
 PICKLE = """

@@ -128,6 +128,17 @@ def test_a_descriptor_is_passed_leaf_by_leaf() -> None:
         assert table.find(*call(boxes(0x1000), 33, other, MODE="a")) is None
 
 
+def test_arrays_that_are_the_same_are_another_kind_of_call() -> None:
+    apart = call(Tensor(0x1000), 33, Tensor(0x2000), MODE="a")
+    together = call(Tensor(0x2000), 33, Tensor(0x2000), MODE="a")
+    in_boxes = call(boxes(0x2000), 33, boxes(0x2000), MODE="a")
+    for kind, others in ((apart, [together]), (together, [apart]), (in_boxes, [apart, together])):
+        table, _ = kept(*kind[0], **kind[1])
+        for _ in range(2):
+            assert table.find(*kind) is not None
+            assert all(table.find(*other) is None for other in others)
+
+
 def test_a_descriptor_of_another_library_goes_the_long_way() -> None:
     on_host = tile.TensorDescriptor(np.zeros((16, 16), np.float32), (16, 16))
     table, _ = kept(on_host, 33, MODE="a")

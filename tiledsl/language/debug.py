@@ -82,7 +82,7 @@ def device_assert(cond: Operand, msg: str = "", mask: Operand | None = None) -> 
 def debug_barrier() -> None:
     """Make this program's accesses to memory before it happen before those after it.
 
-    Accesses through one pointer argument are in order anyway. Two pointer arguments that overlap
-    need this between a store through one and a load through the other.
+    Accesses of one array are in order anyway. Two arguments that overlap, but begin at different
+    addresses, need this between a store through one and a load through the other.
     """
     build_all(tile.BarrierOp, types=[])
