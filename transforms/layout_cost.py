@@ -4,9 +4,9 @@ Converting moves the whole tile; making it anew does its op's work again and ask
 of what the op reads. So a conversion travels up through transparent ops to where the fewest bytes
 move: before a cast to a larger type, before a broadcast, to free tiles, which cost nothing to move.
 
-It may end at a load of no more elements than there are threads, a bias beside an accumulator, say:
-such a load gains little by its layout, and where a conversion would let all warps meet each warp
-had better read what it needs.
+It may end at a load of a vector of no more elements than there are threads, a bias beside an
+accumulator, say: such a load gains little by its layout, and where a conversion would let all warps
+meet each warp had better read what it needs.
 
 Costs are in bytes of the whole tile moved through shared memory, weighted by loops.
 """
@@ -101,11 +101,12 @@ class Costs:
         return best
 
     def _may_read_again(self, node: Node, layout: LinearLayout) -> bool:
-        """Whether an op is a small load that may as well read in a layout."""
+        """Whether an op is the load of a small vector, which may as well be read in a layout."""
         if not isinstance(node.op, tile.LoadOp) or node.op.volatile:
             return False
         threads = self._inference.lanes * self._inference.warps
-        small = math.prod(shape_of(node.results[0].type)) <= threads
+        shape = shape_of(node.results[0].type)
+        small = max(shape, default=1) == math.prod(shape) <= threads
         few = layout.registers <= _MOST_READ
         return small and few and all(map(self._graph.is_free, node.operands))
 
