@@ -214,10 +214,19 @@ def _layout(base: object) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 
 def _integers(given: object, what: str) -> tuple[int, ...]:
+    if _is_plain(given):  # as nearly always, and launches hurry
+        return cast("tuple[int, ...]", given)
     try:
         return tuple(operator.index(unwrap(one)) for one in cast("Sequence[Any]", given))
     except TypeError:
         raise _wrong(f"integers as `{what}`", given) from None
+
+
+_INTEGER: set[type] = {int}
+
+
+def _is_plain(given: Any) -> bool:
+    return given.__class__ is tuple and set(map(type, given)) <= _INTEGER
 
 
 def _wrong(expected: str, found: object) -> KernelError:

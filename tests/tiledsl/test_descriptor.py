@@ -244,3 +244,20 @@ def test_tensors_compile_ahead_of_time_for_every_kind_of_chip() -> None:
         "x.strides.0": "i32:8", "x.strides.1": "1", "y": "tensor<fp16, 16x32>", "factor": "i32",
     }  # fmt: skip
     assert uses_tma(tile.compile(scale, leaves, {"x": Boxes((16, 32))}, target="sm_90a"))
+
+
+@pytest.mark.parametrize(
+    ("array", "aligned"),
+    [
+        (np.zeros((4, 8), np.float16), True),
+        (np.zeros((4, 16), np.float16)[:, :8], True),
+        (np.zeros((4, 16), np.float16)[:, 1:9], False),  # begins at an odd address
+        (np.zeros((4, 9), np.float16), False),  # so do its rows
+        (np.zeros((8, 4), np.float16).T, False),
+        (np.zeros((4, 16), np.float16)[::-1, :8], False),
+        (np.zeros((4, 16), np.float32)[:, 4:8], True),
+    ],
+)
+def test_a_tensor_is_aligned_if_boxes_of_it_can_be_copied(array: Any, aligned: bool) -> None:
+    described = tile.TensorDescriptor(array, (4, 4))
+    assert described.aligned == (aligned and array.ctypes.data % 16 == 0)
