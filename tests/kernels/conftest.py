@@ -2,9 +2,9 @@
 
 The suite is one: every test names the fixture `place` or `warps` and runs once for each parameter:
 on the host, on emulated chips, and, marked `gpu`, on a CUDA device. An emulated launch runs twice,
-eagerly and lazily, see `both_modes`. The arrays are NumPy's everywhere; a launch copies them to the
-device and back. NumPy is the oracle, see `oracle`. With --compare-emulator what runs on the CUDA
-device runs on an emulated one too, see `device_comparison`.
+eagerly and lazily, where that can differ, see `both_modes`. The arrays are NumPy's everywhere; a launch
+copies them to the device and back. NumPy is the oracle, see `oracle`. With --compare-emulator what runs
+on the CUDA device runs on an emulated one too, see `device_comparison`.
 
 By default a chip of each family is emulated, with 4 warps. Each has every test for every operation
 and type; cases that differ in a form only (a shape, a number of stages) take turns on the chips.
@@ -117,7 +117,8 @@ def warps(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ge
 
 def _prepare(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
     if where.startswith("emulate"):
-        launch_in_both_modes(monkeypatch)
+        nightly = bool(request.config.getoption("--nightly"))
+        launch_in_both_modes(monkeypatch, always=nightly)
         monkeypatch.setattr(ptxas, "find_ptxas", lambda: None)  # the emulator reads PTX
     elif where == "cuda" and request.config.getoption("--compare-emulator"):
         compared: Comparison = request.getfixturevalue("comparison")
