@@ -80,8 +80,12 @@ def test_matmul_of_ragged_matrices(
 
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
 @pytest.mark.parametrize("dtype", [HALF, BRAIN, SINGLE], ids=str)
-def test_attention_of_ragged_lengths(place: str, dtype: tile.DType, causal: bool) -> None:
-    for heads, length, d in ((1, 1, 16), (2, 64, 32), (1, 200, 64)):
+def test_attention_of_ragged_lengths(
+    place: str, emulated: bool, dtype: tile.DType, causal: bool
+) -> None:
+    # In single precision the example itself has such a length.
+    large = () if emulated and dtype == SINGLE else ((1, 200, 64),)
+    for heads, length, d in ((1, 1, 16), (2, 64, 32), *large):
         q, k, v = (
             ordinary(dtype, heads * length * d, s).reshape(heads, length, d) for s in (1, 2, 3)
         )
