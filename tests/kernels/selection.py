@@ -42,11 +42,14 @@ OTHER_WARPS = (1, 2, 8)
 NIGHTLY = pytest.mark.nightly
 
 FORMS = frozenset({
-    "axis", "block", "body", "bounds", "columns", "d", "divisor", "k", "length", "m", "n", "order",
-    "other", "rows", "shape", "shift", "size", "stages", "stride", "total", "transpose", "turned",
-    "values", "words", "wrong",
+    "axis", "block", "body", "bounds", "causal", "columns", "d", "divisor", "fused", "k", "length", "m",
+    "module", "n", "order", "other", "rows", "shape", "shift", "size", "stages", "stride", "total",
+    "transpose", "turned", "values", "words", "wrong",
 })  # fmt: skip
-"""Parameters of tests that say how an operation is asked for, not which one or on which type."""
+"""Parameters of tests that say how an operation is asked for, not which one or on which type.
+
+Of the examples that means masks and epilogues, and whole examples (`module`): what they run on any
+chip is tested kernel by kernel, type by type."""
 PRODUCTS = ("test_dot.py", "test_cases_dot.py", "test_descriptors.py", "test_examples.py")
 """Files of tests."""
 TOO_LONG = {

@@ -83,7 +83,7 @@ def test_matmul_of_ragged_matrices(
 def test_attention_of_ragged_lengths(
     place: str, emulated: bool, dtype: tile.DType, causal: bool
 ) -> None:
-    # In single precision the example itself has such a length.
+    # In single precision the example itself is of that length, which takes an emulator long.
     large = () if emulated and dtype == SINGLE else ((1, 200, 64),)
     for heads, length, d in ((1, 1, 16), (2, 64, 32), *large):
         q, k, v = (
