@@ -339,18 +339,20 @@ def test_defaults_and_keywords(place: str) -> None:
 
 def test_constants_convert_once_to_the_type_they_meet(place: str) -> None:
     @tile.jit
-    def kernel(out, VALUE: tile.constexpr):
-        tile.store(out, tile.full((), VALUE, out.dtype.element_ty))
+    def kernel(out, VALUES: tile.constexpr):
+        for i in tile.static_range(len(VALUES)):
+            tile.store(out + i, tile.full((), VALUES[i], out.dtype.element_ty))
 
+    whole, real = (0, 1, 3), (0.1, 42.0, 65519.0, 1e9, -1.5, float("inf"), float("nan"))
     for dtype in ALL:
-        for value in (0, 1, 3, 0.1, 42.0, 65519.0, 1e9, -1.5, float("inf"), float("nan")):
-            if isinstance(value, int) and dtype.is_bool():
-                continue
-            out = poisoned(1, dtype)
-            kernel[1,](out, VALUE=value)
+        values = real if dtype.is_bool() else (*whole, *real)
+        out = poisoned(len(values), dtype)
+        kernel[1,](out, VALUES=values)
+        for i, value in enumerate(values):
             expected = cast(np.array([value], np.float64), dtype)
-            nan = dtype.is_floating() and is_nan(expected)[0] and is_nan(out[:1])[0]
-            assert nan or bits_of(out[:1]) == bits_of(expected), (dtype, value, out[0])
+            nan = dtype.is_floating() and is_nan(expected)[0] and is_nan(out[i : i + 1])[0]
+            same = bits_of(out[i : i + 1]) == bits_of(expected)
+            assert nan or same, (dtype, value, out[i])
 
 
 def test_torch_tensors_on_the_cpu(place: str) -> None:

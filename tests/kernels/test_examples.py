@@ -157,9 +157,13 @@ def test_attentions_forms_fit_the_registers(shape: tuple[int, int, int]) -> None
 
 @pytest.mark.parametrize("turned", [False, True], ids=["plain", "turned"])
 @pytest.mark.parametrize("dtype", [HALF, BRAIN, SINGLE], ids=str)
-def test_fast_matmul_of_ragged_matrices(place: str, dtype: tile.DType, turned: bool) -> None:
+def test_fast_matmul_of_ragged_matrices(
+    place: str, emulated: bool, dtype: tile.DType, turned: bool
+) -> None:
     """Of rows that end at multiples of 16 bytes, and of others, which are copied first."""
-    for m, n, k in ((1, 1, 1), (64, 64, 64), (130, 72, 104), (67, 71, 73)):
+    whole_tiles = () if emulated else ((64, 64, 64),)
+    many = () if emulated and dtype == SINGLE else ((130, 72, 104),)
+    for m, n, k in ((1, 1, 1), *whole_tiles, *many, (67, 71, 73)):
         a, b = ordinary(dtype, m * k, 7).reshape(m, k), ordinary(dtype, k * n, 8)
         b = b.reshape((n, k) if turned else (k, n))
         expected = wide(a) @ wide(b.T if turned else b)
