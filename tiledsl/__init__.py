@@ -280,9 +280,26 @@ def __getattr__(name: str) -> Any:
     elif name in _LAZY:
         found = getattr(import_module(f"tiledsl.language.{_LAZY[name]}"), name)
     else:
-        raise AttributeError(f"module `tiledsl` has no attribute `{name}`{_nearest(name)}")
+        instead = f": use {_INSTEAD[name]}" if name in _INSTEAD else _nearest(name)
+        raise AttributeError(f"module `tiledsl` has no attribute `{name}`{instead}")
     globals()[name] = found
     return found
+
+
+_INSTEAD = {
+    "advance": "tile.make_tensor_descriptor, whose boxes are named by their offsets",
+    "dtype": "tile.DType",
+    "extra": "the functions of tile.math",
+    "float8e4b15": "tile.float8e4m3fn",
+    "gather": "tile.load(x + indices), which picks elements by their pointers",
+    "isnan": "x != x",
+    "libdevice": "the functions of tile.math",
+    "make_block_ptr": "tile.make_tensor_descriptor",
+    "pow": "x ** 2, or tile.exp2(y * tile.log2(x))",
+    "round": "tile.rint",
+    "tensor": "tile.Value",
+}
+"""What stands here for functions and types of Triton's that have other names, or none."""
 
 
 def _nearest(name: str) -> str:

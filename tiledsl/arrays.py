@@ -22,7 +22,15 @@ import numpy as np
 
 from tiledsl.dialects.diagnostics import KernelError
 from tiledsl.foreign import cuda_interface, dlpack
-from tiledsl.specialize import DIVISOR, FLOATS, INTEGERS, ArgType, integer_type, specialize_integer
+from tiledsl.specialize import (
+    DIVISOR,
+    FLOATS,
+    INTEGERS,
+    ArgType,
+    integer_type,
+    sharing,
+    specialize_integer,
+)
 
 HOST = "host"
 
@@ -309,3 +317,18 @@ def host_memory(value: object) -> HostMemory:
     found = extent(value)
     span = _span(found.address, found.shape, found.strides, found.item_bytes)
     return HostMemory(span.start, span.stop, found.writable)
+
+
+def same_arrays(
+    packed: Sequence[float], places: Sequence[str | None], objects: Sequence[object]
+) -> tuple[tuple[int, int], ...]:
+    """Return the places of arguments that are an earlier one's array, each with that one's place.
+
+    What may be written and what may not are never taken for one: who stores where is still known.
+    """
+    arrays = [i for i, place in enumerate(places) if place is not None]
+    if not sharing([packed[i] for i in arrays]):
+        return ()
+    found: dict[tuple[float, bool], int] = {}
+    firsts = [(i, found.setdefault((packed[i], is_writable(objects[i])), i)) for i in arrays]
+    return tuple((i, first) for i, first in firsts if i != first)

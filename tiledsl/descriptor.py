@@ -253,6 +253,12 @@ def parse_signature(signature: Mapping[str, str]) -> tuple[dict[str, ArgType], d
     """
     types: dict[str, ArgType] = {}
     constants: dict[str, object] = {}
+    if not isinstance(signature, Mapping) or not all(isinstance(name, str) for name in signature):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise KernelError(
+            "signature: expected a type for each parameter by its name, found "
+            f"{type(signature).__name__} ({signature!r:.60})",
+            hint='{"x": "*fp16:16", "n": "i32"}',
+        )
     for name, text in signature.items():
         if str(text).strip().startswith("tensor"):
             boxes, leaves = _parse_tensor(str(text).strip(), name)

@@ -23,7 +23,7 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from tiledsl import cache, launch
-from tiledsl.arrays import HOST, is_array, is_writable, read
+from tiledsl.arrays import HOST, is_array, read, same_arrays
 from tiledsl.call import Call
 from tiledsl.compile import (
     OPTION_NAMES,
@@ -36,9 +36,9 @@ from tiledsl.compile import (
 from tiledsl.descriptor import TensorDescriptor, parse_signature
 from tiledsl.dialects.diagnostics import KernelError
 from tiledsl.dtypes import SCALARS, DType, constexpr, unwrap
-from tiledsl.parameters import Parameter, constant_key, parameters_of
+from tiledsl.parameters import Parameter, constant_key, parameters_of, positions
 from tiledsl.source import Reach, reach
-from tiledsl.specialize import ArgType, Strides, Written, sharing
+from tiledsl.specialize import ArgType, Strides, Written, check_same
 from tiledsl.tuples import Parts, is_compound, items_of, kind_of, parameter_of, run_time_names
 from tiledsl.warm import Launches
 
@@ -55,7 +55,12 @@ class JITFunction:
     `kernel[grid](...)` launches it; called inside another kernel it is a helper.
     """
 
-    def __init__(self, function: Callable[..., object], defaults: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        function: Callable[..., object],
+        defaults: Mapping[str, Any],
+        do_not_specialize: Sequence[str | int] = (),
+    ) -> None:
         if not isinstance(function, FunctionType):
             raise KernelError(f"jit: expected a Python function, found {describe(function)}")
         functools.update_wrapper(self, function)
@@ -65,6 +70,7 @@ class JITFunction:
         self.defaults = dict(defaults)
         self._names = [parameter.name for parameter in self.parameters]
         self._fixed = [parameter.constexpr for parameter in self.parameters]
+        self._plain = positions(self.name, self._names, do_not_specialize)
         self._lock = threading.RLock()
         self._reach: Reach | None = None
         self._loaded: dict[object, launch.Loaded] = {}
@@ -208,7 +214,8 @@ class JITFunction:
                     else:
                         key.append(self._key_of(value))
                     continue
-                key.append(argument[0])
+                plain = self._plain and len(key) in self._plain
+                key.append(argument[0].plain() if plain else argument[0])
                 packed.append(argument[1])
                 places.append(argument[2])
                 objects.append(value)
@@ -218,7 +225,7 @@ class JITFunction:
         place = self._place(key, places)
         if self._has_changed():
             self._forget()
-        same = _same_arrays(packed, places, objects)
+        same = same_arrays(packed, places, objects)
         full_key = (place, *key, *given.items(), *same)
         loaded = self._loaded.get(full_key)
         if loaded is None:
@@ -413,21 +420,6 @@ class _Learned(Exception):
     """Tracing a kernel told that a launch has to ask for a finer signature."""
 
 
-def _same_arrays(
-    packed: Sequence[float], places: Sequence[str | None], objects: Sequence[object]
-) -> tuple[tuple[int, int], ...]:
-    """Return the places of arguments that are an earlier one's array, each with that one's place.
-
-    What may be written and what may not are never taken for one: who stores where is still known.
-    """
-    arrays = [i for i, place in enumerate(places) if place is not None]
-    if not sharing([packed[i] for i in arrays]):
-        return ()
-    found: dict[tuple[float, bool], int] = {}
-    firsts = [(i, found.setdefault((packed[i], is_writable(objects[i])), i)) for i in arrays]
-    return tuple((i, first) for i, first in firsts if i != first)
-
-
 def _nothing(**_: object) -> None:
     """Stand for no function: constexprs are hashed as its bound arguments."""
 
@@ -468,7 +460,11 @@ def jit(function: Callable[..., object], /) -> JITFunction: ...
 @overload
 def jit(**options: Any) -> Callable[[Callable[..., object]], JITFunction]: ...
 def jit(
-    function: Callable[..., object] | None = None, /, **options: Any
+    function: Callable[..., object] | None = None,
+    /,
+    *,
+    do_not_specialize: Sequence[str | int] = (),
+    **options: Any,
 ) -> JITFunction | Callable[[Callable[..., object]], JITFunction]:
     """Make a kernel of a function over tiles.
 
@@ -478,6 +474,8 @@ def jit(
     Args:
         function: The kernel. Its parameters are arrays (pointers in the kernel), numbers, and
             `tile.constexpr` values known at compile time.
+        do_not_specialize: Parameters, by name or position, of which the compiler shall know no more
+            than the type: one kernel serves whether an integer is 1, a multiple of 16 or neither.
         **options: Defaults for the options that a launch may give: num_warps, num_stages,
             fp_contract, fast_math, ptxas_options, max_registers, debug.
 
@@ -491,8 +489,8 @@ def jit(
             f"jit: expected options among {', '.join(OPTION_NAMES)}, found {', '.join(unknown)}"
         )
     if function is None:
-        return lambda inner: JITFunction(inner, defaults)
-    return JITFunction(function, defaults)
+        return lambda inner: JITFunction(inner, defaults, do_not_specialize)
+    return JITFunction(function, defaults, do_not_specialize)
 
 
 def compile(
@@ -544,21 +542,8 @@ def compile(
     order = [parameter.name for parameter in kernel.parameters]
     ordered = dict(sorted(types.items(), key=lambda item: order.index(parameter_of(item[0]))))
     fixed = dict(sorted(values.items(), key=lambda item: order.index(parameter_of(item[0]))))
-    _check_same(kernel.name, ordered)
+    check_same(kernel.name, ordered)
     known = {_ALIASES.get(name, name): value for name, value in options.items()}
     known = {**kernel.defaults, **known}
     chip = HOST if target == "cpu" else target
     return kernel.compile(Request(ordered, fixed, chip, make_options(known)))
-
-
-def _check_same(kernel: str, signature: Mapping[str, ArgType]) -> None:
-    """Raise where a pointer is said to be the same as no earlier pointer with an address."""
-    known: set[str] = set()
-    for name, argument in signature.items():
-        if argument.same_as and argument.same_as not in known:
-            raise KernelError(
-                f"kernel `{kernel}`: signature of `{name}`: expected a pointer before it to be "
-                f"the same as, found `{argument.same_as}`"
-            )
-        if argument.pointer and not argument.same_as:
-            known.add(name)

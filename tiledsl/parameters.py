@@ -61,6 +61,23 @@ def parameters_of(function: Callable[..., object]) -> list[Parameter]:
     return found
 
 
+def positions(kernel: str, names: Sequence[str], chosen: Sequence[str | int]) -> frozenset[int]:
+    """Return the positions of parameters that are chosen by name or position.
+
+    Raises:
+        KernelError: There is no such parameter.
+    """
+    found: set[int] = set()
+    for one in chosen:
+        if one not in names and not (isinstance(one, int) and 0 <= one < len(names)):
+            raise KernelError(
+                f"kernel `{kernel}`: expected parameters as `do_not_specialize`, found {one!r}",
+                hint=f"parameters: {', '.join(names)}",
+            )
+        found.add(one if isinstance(one, int) else names.index(one))
+    return frozenset(found)
+
+
 def constant_key(value: object) -> object:
     """Return what stands for a constexpr's value in a key.
 

@@ -91,6 +91,10 @@ class ArgType:
         """How the argument is packed for a launch: a kind of `targets.arguments`."""
         return "ptr" if self.pointer else KINDS[self.dtype]
 
+    def plain(self) -> ArgType:
+        """Return the type alone."""
+        return ArgType(self.dtype, self.pointer)
+
     def coarse(self, stride: int | None = None) -> ArgType:
         """Return what is worth compiling a kernel anew for.
 
@@ -214,3 +218,16 @@ def parse(text: str, parameter: str) -> ArgType:
             hint=f"dtype is one of {', '.join(NAMES)}",
         )
     return ArgType(dtype, pointer, int(multiple or 1), same_as=other)
+
+
+def check_same(kernel: str, signature: Mapping[str, ArgType]) -> None:
+    """Raise where a pointer is said to be the same as no earlier pointer with an address."""
+    known: set[str] = set()
+    for name, argument in signature.items():
+        if argument.same_as and argument.same_as not in known:
+            raise KernelError(
+                f"kernel `{kernel}`: signature of `{name}`: expected a pointer before it to be "
+                f"the same as, found `{argument.same_as}`"
+            )
+        if argument.pointer and not argument.same_as:
+            known.add(name)

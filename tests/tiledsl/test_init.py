@@ -1,6 +1,7 @@
 """What `import tiledsl as tile` offers."""
 
 import ast
+import re
 import subprocess
 import sys
 from importlib import import_module
@@ -53,6 +54,15 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
         tile.lode  # noqa: B018  # pyright: ignore
     with pytest.raises(AttributeError, match=r"`sqroot`: did you mean `sqrt`\?$"):
         tile.sqroot  # noqa: B018  # pyright: ignore
+
+
+def test_names_of_triton_say_what_to_use() -> None:
+    with pytest.raises(AttributeError, match=r"`round`: use tile\.rint$"):
+        tile.round  # noqa: B018  # pyright: ignore
+    for name, words in tile._INSTEAD.items():  # pyright: ignore[reportPrivateUsage]
+        assert not hasattr(tile, name)
+        for used in re.findall(r"tile\.(\w+)", words):
+            assert hasattr(tile, used), (name, used)
 
 
 def test_importing_does_not_import_mlir() -> None:

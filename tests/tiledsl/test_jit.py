@@ -216,6 +216,30 @@ def test_compiling_takes_the_options_of_jit() -> None:
     ]
 
 
+def test_what_is_not_specialized_has_one_kernel() -> None:
+    plain = tile.jit(do_not_specialize=["n", 1])(scale.fn)
+    x, out = arrays(100)
+    first = plain[(2,)](x, out, 1, 3.0)
+    assert first is not None
+    assert str(first.request.signature["n"]) == "i32"
+    assert str(first.request.signature["out"]) == "*fp32"
+    for n in (32, 100):
+        assert plain[(2,)](x, out, n, 3.0) is first
+        np.testing.assert_array_equal(out[:n], x[:n] * 3)
+    with pytest.raises(KernelError) as raised:
+        tile.jit(do_not_specialize=["m"])(scale.fn)
+    assert str(raised.value) == (
+        "kernel `scale`: expected parameters as `do_not_specialize`, found 'm'\n"
+        "  hint: parameters: x, out, n, s, BLOCK"
+    )
+
+
+@pytest.mark.parametrize("signature", ["*fp32, i32", {0: "*fp32"}, ["*fp32"]])
+def test_a_signature_names_its_parameters(signature: Any) -> None:
+    with pytest.raises(KernelError, match="expected a type for each parameter by its name, found"):
+        tile.compile(scale, signature)
+
+
 def test_unknown_options_of_jit_are_refused() -> None:
     with pytest.raises(KernelError, match="jit: expected options among num_warps"):
         tile.jit(warps=3)

@@ -192,7 +192,8 @@ def test_the_calls_that_led_to_a_mistake_are_shown() -> None:
         "   --> kernel.py:9:5\n"
         "    |\n"
         "  9 |     outer(x)\n"
-        "    |     ^^^^^^^^"
+        "    |     ^^^^^^^^\n"
+        "  hint: an array is a pointer in a kernel: tile.load(x) reads what x points to"
     )
 
 
@@ -463,6 +464,9 @@ def test_static_assertions_and_conditions() -> None:
     )
 
 
+POINTER = "an array is a pointer in a kernel: tile.load(x) reads what x points to"
+
+
 @pytest.mark.parametrize(
     ("line", "message", "carets", "hint"),
     [
@@ -527,7 +531,12 @@ def test_static_assertions_and_conditions() -> None:
         ("x + 1.5", "expected an integer on a side of `+` with a pointer, found float32 scalar",
          "x + 1.5", None),
         ("n - x", "expected a pointer on the left of `-`, found int32 scalar", "n - x", None),
-        ("-x", "expected a number after `-`, found pointer<float32> scalar", "-x", None),
+        ("-x", "expected a number after `-`, found pointer<float32> scalar", "-x", POINTER),
+        ("n < x", "expected pointers on both sides of `<`, found int32 scalar", "n < x", POINTER),
+        ("tile.range(x)", "expected integers as bounds of a range, found pointer<float32> scalar",
+         "tile.range(x)", POINTER),
+        ("tile.store(x, x)", "expected a pointer to become another pointer or a 64-bit integer, "
+         "found pointer<float32> to float32", "tile.store(x, x)", POINTER),
         ("(n > 0) - (n > 1)", "expected operands of `-` that are numbers, found bools",
          "(n > 0) - (n > 1)", "a ^ b is true where they differ"),
         ("n << -1", "expected a shift by at least 0, found -1", "n << -1", None),
@@ -540,7 +549,7 @@ def test_static_assertions_and_conditions() -> None:
         ("n.to(tile.float8e5m2) + n.to(tile.float16)", "expected operands of `+` to have a common "
          "type, found float8e5m2 and float16", "n.to(tile.float8e5m2) + n.to(tile.float16)",
          "8-bit floats convert only when told to: x.to(tile.float16)"),
-        ("x == 1", "expected pointers on both sides of `==`, found Python int 1", "x == 1", None),
+        ("x == 1", "expected pointers on both sides of `==`, found Python int 1", "x == 1", POINTER),
         ("~n.to(tile.float32)", "expected an integer or bool after `~`, found float32 scalar",
          "~n.to(tile.float32)", None),
     ],

@@ -16,7 +16,7 @@ from tiledsl.dialects import tile
 from tiledsl.dialects.context import context
 from tiledsl.dialects.diagnostics import KernelError
 from tiledsl.dtypes import DType, as_dtype, float32, int64, unwrap
-from tiledsl.language.value import Number, Value, build, constant, describe, upstream
+from tiledsl.language.value import Number, Value, build, constant, describe, loading, upstream
 
 # arith's numbering of comparison predicates.
 _NE, _UNE = 1, 13
@@ -70,7 +70,8 @@ def _pointer(value: Value, target: DType) -> Value:
     if not fits or source.primitive_bitwidth != 64 or target.primitive_bitwidth != 64:
         raise KernelError(
             f"expected a pointer to become another pointer or a 64-bit integer, found {source} "
-            f"to {target}"
+            f"to {target}",
+            hint=None if target.is_ptr() else loading(value),
         )
     return build(tile.BitcastOp, value, dtype=target, shape=value.shape)
 

@@ -23,7 +23,7 @@ from tiledsl.language.operands import (
     operand_pair,
     promote_values,
 )
-from tiledsl.language.value import Value, build, constant, describe, upstream
+from tiledsl.language.value import Value, build, constant, describe, loading, upstream
 
 # arith's numbering of comparison predicates, by the operator's sign.
 _SIGNED = {"==": 0, "!=": 1, "<": 2, "<=": 3, ">": 4, ">=": 5}
@@ -36,7 +36,8 @@ def _pair(left: Operand, right: Operand, sign: str, kind: str = "numbers") -> tu
     for operand in (left, right):
         if _is_pointer(operand):
             raise KernelError(
-                f"expected operands of `{sign}` that are {kind}, found {describe(operand)}"
+                f"expected operands of `{sign}` that are {kind}, found {describe(operand)}",
+                hint=loading(operand),
             )
     return operand_pair(left, right, f"`{sign}`")
 
@@ -228,7 +229,7 @@ def negative(value: Value) -> Value:
     if value.dtype.is_floating():
         return upstream("arith.negf", value)
     if value.dtype.is_bool() or value.dtype.is_ptr():
-        hint = "~x inverts a bool" if value.dtype.is_bool() else None
+        hint = "~x inverts a bool" if value.dtype.is_bool() else loading(value)
         raise KernelError(f"expected a number after `-`, found {describe(value)}", hint=hint)
     return upstream("arith.subi", constant(0, value.dtype, value.shape), value)
 
@@ -236,14 +237,15 @@ def negative(value: Value) -> Value:
 def positive(value: Value) -> Value:
     """Return +value, which is value."""
     if value.dtype.is_bool() or value.dtype.is_ptr():
-        raise KernelError(f"expected a number after `+`, found {describe(value)}")
+        hint = loading(value)
+        raise KernelError(f"expected a number after `+`, found {describe(value)}", hint=hint)
     return value
 
 
 def absolute(value: Value) -> Value:
     """Return the magnitude; that of the most negative integer is itself, as it wraps."""
     if value.dtype.is_ptr():
-        raise KernelError(f"expected a number, found {describe(value)}")
+        raise KernelError(f"expected a number, found {describe(value)}", hint=loading(value))
     if value.dtype.is_floating():
         return upstream("math.absf", value)
     return upstream("math.absi", value) if value.dtype.is_int_signed() else value
@@ -341,7 +343,7 @@ def _at_most(count: Value, last: int) -> Value:
 
 def _compare(sign: str, left: Operand, right: Operand) -> Value:
     if _is_pointer(left) or _is_pointer(right):
-        left, right = _address(left, sign), _address(right, sign)
+        left, right = _address(left, right, sign), _address(right, left, sign)
     a, b = _pair(left, right, sign)
     if a.dtype.is_floating():
         return casts.compare("arith.cmpf", _FLOAT[sign], a, b)
@@ -349,14 +351,22 @@ def _compare(sign: str, left: Operand, right: Operand) -> Value:
     return casts.compare("arith.cmpi", predicates[sign], a, b)
 
 
-def _address(value: Operand, sign: str) -> Operand:
-    """Return a pointer as an unsigned integer; 0 stands for the null pointer."""
+def _address(value: Operand, other: Operand, sign: str) -> Operand:
+    """Return a pointer as an unsigned integer; 0 stands for the null pointer.
+
+    Args:
+        value: An operand of a comparison.
+        other: The other operand, for the message.
+        sign: The comparison.
+    """
     value = unwrap(value)
     if isinstance(value, Value) and value.dtype.is_ptr():
         return casts.to(value, uint64)
     if is_number(value) and value == 0:
         return value
-    raise KernelError(f"expected pointers on both sides of `{sign}`, found {describe(value)}")
+    raise KernelError(
+        f"expected pointers on both sides of `{sign}`, found {describe(value)}", hint=loading(other)
+    )
 
 
 def equal(left: Operand, right: Operand) -> Value:

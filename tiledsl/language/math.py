@@ -21,7 +21,7 @@ from tiledsl.language.operands import (
     operand_pair,
     promote_values,
 )
-from tiledsl.language.value import Operand, Value, describe, upstream
+from tiledsl.language.value import Operand, Value, describe, loading, upstream
 
 
 class PropagateNan(Enum):
@@ -116,7 +116,10 @@ def clamp(
 
 def _require_number(value: Value, what: str) -> None:
     if value.dtype.is_ptr():
-        raise KernelError(f"expected a number as the argument of `{what}`, found {describe(value)}")
+        raise KernelError(
+            f"expected a number as the argument of `{what}`, found {describe(value)}",
+            hint=loading(value),
+        )
 
 
 def abs(x: Operand) -> Value:

@@ -117,9 +117,13 @@ def pointers(pointer: Operand, what: str) -> Value:
     """Return the first argument of a memory operation: a pointer or a tile of them."""
     base = unwrap(pointer)
     if not isinstance(base, Value) or not base.dtype.is_ptr():
+        from tiledsl.language.descriptor import TensorDescriptor  # it needs this module
+
         hint = None
         if isinstance(base, Value) and base.dtype.is_int():
             hint = "an address as an integer converts by x.to(tile.pointer_type(tile.float32))"
+        elif isinstance(base, TensorDescriptor) and hasattr(base, what):
+            hint = f"a descriptor's own: x.{what}([i, ...])"
         raise KernelError(
             f"expected a pointer or a tile of pointers as the first argument of `{what}`, "
             f"found {describe(base)}",

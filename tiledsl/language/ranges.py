@@ -19,7 +19,7 @@ from tiledsl.dialects.diagnostics import KernelError
 from tiledsl.dtypes import DType, default_dtype, int32, int64, promote, unwrap
 from tiledsl.language.builder import is_tracing
 from tiledsl.language.operands import Operand, static_int
-from tiledsl.language.value import Value, describe
+from tiledsl.language.value import Value, describe, loading
 
 _HINTS = {
     "num_stages": int,
@@ -105,7 +105,10 @@ def _bound(value: Operand) -> Value | int:
     value = unwrap(value)
     if isinstance(value, Value):
         if value.shape or not value.dtype.is_int():
-            raise KernelError(f"expected integers as bounds of a range, found {describe(value)}")
+            raise KernelError(
+                f"expected integers as bounds of a range, found {describe(value)}",
+                hint=loading(value),
+            )
         return value
     return static_int(value, "the bounds of a range")
 

@@ -26,7 +26,7 @@ from tiledsl.language import casts
 from tiledsl.language.combine import Combine, combine_symbol
 from tiledsl.language.math import maximum, minimum, where
 from tiledsl.language.operands import broadcast_to, static_int
-from tiledsl.language.value import Operand, Value, build, build_all, describe
+from tiledsl.language.value import Operand, Value, build, build_all, describe, loading
 
 
 def reduce(
@@ -108,7 +108,8 @@ def _tile(value: Operand, what: str) -> Value:
     if not isinstance(value, Value) or not value.shape:
         raise KernelError(f"expected a tile as the argument of `{what}`, found {describe(value)}")
     if value.dtype.is_ptr():
-        raise KernelError(f"expected numbers to `{what}`, found {describe(value)}")
+        hint = loading(value)
+        raise KernelError(f"expected numbers to `{what}`, found {describe(value)}", hint=hint)
     return value
 
 

@@ -461,6 +461,14 @@ def constant(value: Number, dtype: DType, shape: Shape = ()) -> Value:
     return wrap(made.results[0], dtype, shape)
 
 
+def loading(value: object) -> str | None:
+    """Return a hint where a number was expected and a pointer is what was found."""
+    value = unwrap(value)
+    if isinstance(value, Value) and value.dtype.is_ptr():
+        return "an array is a pointer in a kernel: tile.load(x) reads what x points to"
+    return None
+
+
 def describe(value: object) -> str:
     """Say what an operand is: type and shape of a value, type and text of a Python object."""
     value = unwrap(value)

@@ -156,7 +156,8 @@ def test_numbers_known_at_compile_time_convert_by_the_same_rules() -> None:
             lambda v: v.to(float32),
             pointer_type(int8),
             "expected a pointer to become another pointer or a 64-bit integer, found pointer<int8> "
-            "to float32",
+            "to float32\n"
+            "  hint: an array is a pointer in a kernel: tile.load(x) reads what x points to",
         ),
         (
             lambda v: v.to(float16, fp_downcast_rounding="rtz"),

@@ -265,7 +265,8 @@ def test_logical_not_is_where_a_value_is_zero() -> None:
             "expected pointers of one type, found pointer<float32> and pointer<float16>",
         ),
         (lambda p: p * 2, (pointer_type(float32),), "expected operands of `*` that are numbers, "
-         "found pointer<float32> scalar"),
+         "found pointer<float32> scalar\n"
+         "  hint: an array is a pointer in a kernel: tile.load(x) reads what x points to"),
         (lambda x: x**-1, (int32,), "expected an exponent of at least 0 for int32 scalar, found -1\n"
          "  hint: convert the base to a float type first"),
         (lambda x: x**2.5, (float32,), "expected an integer exponent of at most 64, found 2.5\n"

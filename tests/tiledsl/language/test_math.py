@@ -221,7 +221,8 @@ POINTER = pointer_type(float32)
         (
             math.exp,
             [POINTER],
-            "expected a number as the argument of `exp`, found pointer<float32> scalar",
+            "expected a number as the argument of `exp`, found pointer<float32> scalar\n"
+            "  hint: an array is a pointer in a kernel: tile.load(x) reads what x points to",
         ),
         (
             lambda: math.exp("x"),
@@ -251,7 +252,8 @@ POINTER = pointer_type(float32)
         (
             math.floor,
             [POINTER],
-            "expected a number as the argument of `floor`, found pointer<float32> scalar",
+            "expected a number as the argument of `floor`, found pointer<float32> scalar\n"
+            "  hint: an array is a pointer in a kernel: tile.load(x) reads what x points to",
         ),
     ],
 )

@@ -12,6 +12,7 @@ from tests.tiledsl.language.traced import Pointer, evaluated, traced
 from tiledsl.dialects.diagnostics import KernelError
 from tiledsl.dtypes import bool_, float16, float32, int32, int64, pointer_type
 from tiledsl.language import core, memory
+from tiledsl.language.descriptor import make_tensor_descriptor
 
 P32 = pointer_type(float32)
 
@@ -106,6 +107,13 @@ def test_bools_load_as_bools() -> None:
             "found float32 scalar",
         ),
         (
+            lambda p: memory.load(make_tensor_descriptor(p, [4], [1], [4])),
+            [P32],
+            "expected a pointer or a tile of pointers as the first argument of `load`, found "
+            "Python TensorDescriptor tensor descriptor of float32 in boxes of (4,)\n"
+            "  hint: a descriptor's own: x.load([i, ...])",
+        ),
+        (
             lambda p: memory.store(p, 1),
             [int64],
             "expected a pointer or a tile of pointers as the first argument of `store`, "
@@ -133,7 +141,8 @@ def test_bools_load_as_bools() -> None:
             memory.store,
             [pointer_type(int32), P32],
             "expected a pointer to become another pointer or a 64-bit integer, "
-            "found pointer<float32> to int32",
+            "found pointer<float32> to int32\n"
+            "  hint: an array is a pointer in a kernel: tile.load(x) reads what x points to",
         ),
         (
             lambda p: memory.load(p, boundary_check=(0,)),

@@ -187,7 +187,8 @@ def test_equal_reductions_share_a_function() -> None:
         (
             reduce.max,
             [(pointer_type(float32), (4,))],
-            "expected numbers to `max`, found pointer<float32> tile of shape (4,)",
+            "expected numbers to `max`, found pointer<float32> tile of shape (4,)\n"
+            "  hint: an array is a pointer in a kernel: tile.load(x) reads what x points to",
         ),
         (
             lambda v: reduce.sum(v, 2),
