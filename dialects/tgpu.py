@@ -147,6 +147,7 @@ class MbarrierInitOp(Op, name="tgpu.mbarrier_init"):
 
     barriers = Operand(Shared, "S slots of one i64.")
     arrivals = Attr(str, "Who ends a phase: a thread, or each warp with tiles.", "thread", ARRIVALS)
+    blocks = Attr(int, "In how many blocks, all that run the program, it is each warp's.", 1)
 
 
 class MbarrierExpectOp(Op, name="tgpu.mbarrier_expect"):
@@ -167,6 +168,7 @@ class MbarrierArriveOp(Op, name="tgpu.mbarrier_arrive"):
 
     parts = VariadicOperand(Shared, "The barrier, one i64; then the slots.", 9)
     proxy = Attr(bool, "Whether threads read the slots themselves: as of `tgpu.barrier`.", False)
+    blocks = Attr(int, "In how many blocks, all that run the program, it arrives.", 1)
 
     @property
     def barrier(self) -> ir.Value:
@@ -233,6 +235,7 @@ class BoxCopyOp(Op, name="tgpu.box_copy"):
     rounds = Attr(str, "As of `tile.descriptor_load`.", "", ("", "tf32"))
     guarded = Attr(bool, "Whether the issuer knows that nobody reads the slot any more.", False)
     issuer = Attr(int, "Which of the warps that copy boxes does it.", 0)
+    blocks = Attr(int, "Among how many the box is shared out: each copies its rows to all.", 1)
 
     @property
     def buffer(self) -> ir.Value:
@@ -292,6 +295,7 @@ class BoxStoreOp(Op, name="tgpu.box_store"):
     copied = Attr(list, "Rows and columns that one instruction copies.")
     groups = Attr(list, "By bit of the warpgroup's number, rows and columns it adds; or empty.")
     adds = Attr(bool, "As of `tile.descriptor_store`.", False)
+    apart = Attr(bool, "As of `tile.descriptor_store`.", False)
     map = Attr(int, "As of `tgpu.box_copy`.", None)
 
     @property
@@ -342,11 +346,13 @@ class BarrierOp(Op, name="tgpu.barrier"):
     """All threads of the program arrive before any goes on; earlier memory accesses are visible.
 
     Within the branch of warps that hold tiles (`tgpu.producer`) it is those threads. `memory` says
-    which accesses: "shared", or "all" (global too).
+    which accesses: "shared", or "all" (global too). Where several blocks run the program their
+    threads meet, too, if it says so, which it does not within such a branch.
     """
 
     memory = Attr(str, "What becomes visible.", "shared", ("shared", "all"))
     proxy = Attr(bool, "Also to units that access shared memory by themselves.", False)
+    cluster = Attr(bool, "Whether the threads of all blocks arrive.", False)
 
 
 class MmaOp(Op, name="tgpu.mma", pure=True):

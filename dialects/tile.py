@@ -5,7 +5,8 @@ has no threads and no layouts. Elementwise arithmetic, comparison and `select` a
 `math` ops on scalars or tiles: integers wrap, shifts are in range, float contraction is allowed
 where the op carries `fastmath<contract>`.
 
-Attributes of the kernel's `func.func`: `tile.num_warps`, `tile.num_stages` (i64). Attributes of its
+Attributes of the kernel's `func.func`: `tile.num_warps`, `tile.num_stages` (i64), and where several
+blocks run a program, each with its part, `tile.num_ctas` (i64; `split_programs`). Attributes of its
 arguments: `tile.divisibility` (i64; a pointer's is in bytes), `tile.name` (str), `tile.signed`
 (bool).
 """
@@ -39,6 +40,8 @@ SEMANTICS = ("relaxed", "acquire", "release", "acq_rel")
 SCOPE = ("cta", "gpu", "sys")
 RMW = ("add", "fadd", "max", "umax", "fmax", "min", "umin", "fmin", "and", "or", "xor", "xchg")
 PRECISION = ("ieee", "tf32", "tf32x3")
+NUM_CTAS = "tile.num_ctas"
+"""A kernel's attribute: how many blocks run a program; one where it is not there."""
 
 
 def _same_shape(*values: ir.Value | None) -> str | None:
@@ -61,6 +64,13 @@ class NumProgramsOp(Op, name="tile.num_programs", pure=True):
 
     axis = Attr(int, "0, 1 or 2.")
     count = Result(I32, "At least 1.")
+
+
+class BlockIdOp(Op, name="tile.block_id", pure=True):
+    """Which of the blocks that run this program together this is: 0 <= id < blocks."""
+
+    blocks = Attr(int, "How many there are, a power of two.")
+    id = Result(I32, "The number.")
 
 
 class MakeRangeOp(Op, name="tile.make_range", pure=True):
@@ -363,6 +373,7 @@ class DescriptorLoadOp(Op, name="tile.descriptor_load"):
     parts = VariadicOperand(Any_, "Base, sizes, strides, indices: integers but the first.", _BOX)
     padding = Attr(str, "What is read outside.", "zero", ("zero", "nan"))
     rounds = Attr(str, "What f32 is rounded to on the way, if to anything.", "", ("", "tf32"))
+    blocks = Attr(int, "How many blocks of the program, all there are, read this same box.", 1)
     output = Result(Tile, "The box, of the base's pointee type.")
 
     def verify(self) -> str | None:
@@ -384,6 +395,7 @@ class DescriptorStoreOp(Op, name="tile.descriptor_store"):
 
     parts = VariadicOperand(Any_, "Base, sizes, strides, indices, the tile.", _BOX)
     adds = Attr(bool, "Whether to add.", False)
+    apart = Attr(bool, "Whether any two boxes of the whole program are one or apart.", False)
 
     def verify(self) -> str | None:
         """Require a rank's worth of parts and the pointee type."""
@@ -561,6 +573,7 @@ class AssertOp(Op, name="tile.assert"):
 OPS: tuple[type[Op], ...] = (
     ProgramIdOp,
     NumProgramsOp,
+    BlockIdOp,
     MakeRangeOp,
     SplatOp,
     ExpandDimsOp,

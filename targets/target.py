@@ -32,6 +32,8 @@ class Options:
     Attributes:
         num_warps: Warps (waves) a program; a power of two.
         num_stages: Buffers of a pipelined loop: 1 turns pipelining off.
+        num_ctas: Thread blocks that run a program together, as a cluster, each with a part of its
+            tiles; a power of two up to 8. Where the chip has no clusters one block runs it.
         fp_contract: Whether a * b + c may round once.
         fast_math: Whether division and functions may use the chip's approximations.
         ptxas_options: Extra options for ptxas and the driver's compiler, as "-O3 -v".
@@ -41,6 +43,7 @@ class Options:
 
     num_warps: int = 4
     num_stages: int = 3
+    num_ctas: int = 1
     fp_contract: bool = True
     fast_math: bool = False
     ptxas_options: str = ""
@@ -64,6 +67,7 @@ class Artifact:
         tensor_maps: What the launcher makes for the last arguments, those of kind "tensormap".
         overlaps: Whether the kernel itself waits for the launch before it, which may then still be
             under way when this one begins.
+        cluster: Thread blocks that run a program together: the launcher starts so many for each.
     """
 
     texts: dict[str, str | bytes]
@@ -75,6 +79,7 @@ class Artifact:
     resources: Resources | None = None
     tensor_maps: tuple[MapSpec, ...] = ()
     overlaps: bool = False
+    cluster: int = 1
 
 
 class Target(Protocol):

@@ -256,6 +256,7 @@ def _to_entry(compiled: CompiledKernel) -> dict[str, str | bytes]:
         "resources": asdict(artifact.resources) if artifact.resources else None,
         "tensor_maps": MapSpec.write(artifact.tensor_maps),
         "overlaps": artifact.overlaps,
+        "cluster": artifact.cluster,
     }
     texts = {f"text/{name}": text for name, text in artifact.texts.items()}
     return {
@@ -283,6 +284,7 @@ def _from_entry(name: str, request: Request, entry: Mapping[str, Any]) -> Compil
         resources=Resources(**resources) if resources else None,
         tensor_maps=tuple(MapSpec.parse(about["tensor_maps"])),
         overlaps=about["overlaps"],
+        cluster=about["cluster"],
     )
     written, strides = about["written"], about["strides"]
     return CompiledKernel(name, request, artifact, entry["tile"], written, strides)
@@ -304,6 +306,9 @@ def make_options(given: Mapping[str, Any]) -> Options:
     stages: Any = options.num_stages
     if not isinstance(stages, int) or not 1 <= stages <= 16:
         raise KernelError(f"num_stages: expected an integer from 1 to 16, found {stages!r}")
+    blocks: Any = options.num_ctas
+    if not isinstance(blocks, int) or not 1 <= blocks <= 8 or blocks & (blocks - 1):
+        raise KernelError(f"num_ctas: expected a power of two from 1 to 8, found {blocks!r}")
     return options
 
 

@@ -181,11 +181,14 @@ class Loaded:
         ]
         """Each argument's name and the bytes of an element, for what an emulator finds."""
         owner, chip = find(compiled.request.chip)
-        self.limits: Sequence[int] = grid_limits(owner, chip)
+        x, y, z = grid_limits(owner, chip)
+        self._cluster = artifact.cluster
+        self.limits: Sequence[int] = (x // self._cluster, y, z)
         self._threads = artifact.threads
         words = compiled.request.options.ptxas_options if vendor == "cuda" else ""
         overlaps = artifact.overlaps and os.environ.get(OVERLAP) != "0"
-        options = LaunchOptions(programmatic=overlaps, compiler=words)
+        cluster = (self._cluster, 1, 1)
+        options = LaunchOptions(cluster=cluster, programmatic=overlaps, compiler=words)
         self._kernel: Kernel = _driver(vendor).load(
             _binary(artifact, place), artifact.entry, artifact.shared_bytes, index, options
         )
@@ -196,6 +199,8 @@ class Loaded:
         """Queue one run on a stream."""
         maps = [] if self._maps is None else self._maps.encoded(values)
         packed = self.layout.pack([*values, *maps] if maps else values)
+        if self._cluster > 1:
+            grid = (grid[0] * self._cluster, *grid[1:])
         self._kernel.launch(grid, self._threads, packed, stream)
 
 

@@ -191,6 +191,10 @@ def _num_programs(op: ir.Operation, _: Sequence[Facts]) -> Facts:
     return Facts.unknown((), Interval(1, _PROGRAMS))
 
 
+def _block_id(op: ir.Operation, _: Sequence[Facts]) -> Facts:
+    return Facts.unknown((), Interval(0, _attribute(op, "blocks") - 1))
+
+
 RULES: dict[str, Rule] = {
     "arith.constant": _constant,
     "arith.addi": _wrapping(numbers.add),
@@ -219,6 +223,7 @@ RULES: dict[str, Rule] = {
     "arith.index_castui": partial(_index_cast, signed=False),
     "tile.program_id": _program_id,
     "tile.num_programs": _num_programs,
+    "tile.block_id": _block_id,
     "tile.make_range": _make_range,
     "tile.splat": _splat,
     "tile.expand_dims": lambda op, a: shapes.expand_dims(a[0], _attribute(op, "axis")),

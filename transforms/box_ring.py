@@ -20,6 +20,11 @@ have read it. The boxes of trip g + S - 1 are asked for in trip g as before, now
 that ended in trip g - 1: parity ((g - 1) / S) mod 2, which a barrier that nobody arrived at yet
 lets pass (`earlier`).
 
+Where blocks share out boxes of a ring among them (`boxes.sharers`), each block has all of it, and
+whoever copies does so to the same slot of every block. So each warp arrives at *empty* of all
+blocks, where the warps of all are waited for; *full* is the block's own, and counts what comes from
+all. Blocks meet before the first copies and when all is over (`boxes.meet_blocks`).
+
 Loads that different products read first have rings of their own, which go round together
 (`rings_of`).
 """
@@ -47,7 +52,9 @@ from tiledsl.transforms.boxes import (
     by_first_product,
     copy_box,
     first_reader,
+    meet_blocks,
     read_box,
+    sharers,
 )
 from tiledsl.transforms.lanes import Lanes, constant, select
 from tiledsl.transforms.rewrite import ancestor
@@ -69,8 +76,9 @@ class Ring:
             type_ = buffer_type(load, layouts, [slots])
             loc = load.operation.location
             self._buffers.append(tgpu.AllocOp.build(results=[type_], loc=loc).buffer)
+        self._blocks = sharers(loads)
         self.full = Barriers(slots, layouts)
-        self.empty = Barriers(slots, layouts, arrivals="warps")
+        self.empty = Barriers(slots, layouts, arrivals="warps", blocks=self._blocks)
 
     def slot(self, number: int, index: ir.Value) -> ir.Value:
         """Build the slot of the load with that number."""
@@ -105,7 +113,9 @@ class Ring:
     def give_up(self, index: ir.Value) -> ir.Operation:
         """Say, for each warp, that it has read a slot; gives the op that says it."""
         slots = [self.slot(number, index) for number in range(len(self.loads))]
-        return tgpu.MbarrierArriveOp.build([self.empty.slot(index), *slots]).operation
+        blocks = self._blocks if self._blocks > 1 else None
+        parts = [self.empty.slot(index), *slots]
+        return tgpu.MbarrierArriveOp.build(parts, blocks=blocks).operation
 
     def await_readers(self, index: ir.Value, parity: ir.Value) -> None:
         """Let who copies wait until all warps have given up a slot."""
@@ -135,7 +145,7 @@ class Ring:
             self.await_boxes(index, parity)
 
     def end(self, after: ir.Operation) -> None:
-        """Give up the barriers behind an op."""
+        """Give up the barriers behind an op, where blocks that share boxes have met."""
         for barriers in (self.full, self.empty):
             place = ir.InsertionPoint.after(after)
             tgpu.MbarrierEndOp.build(barriers.buffer, loc=after.location, ip=place)
@@ -157,6 +167,14 @@ class Ring:
         wraps = further.eq(self.slots)
         turned = Lanes(parity) ^ wraps.convert("arith.extui", "i32")
         return select(wraps, 0, further).value, turned.value
+
+
+def end_rings(rings: Sequence[Ring], after: ir.Operation) -> None:
+    """Give up rings behind an op."""
+    for ring in rings:
+        ring.end(after)
+    with ir.InsertionPoint.after(after), after.location:
+        meet_blocks(load for ring in rings for load in ring.loads)
 
 
 def rings_of(

@@ -3,11 +3,15 @@
 A trip of a pipelined loop, or one load, copies one or more boxes and has one transaction barrier:
 one thread arrives and says how many bytes will come, all wait for the phase to end. Barriers are
 made before their first use and given up after the last, so that a loop in a loop may do it again.
+
+Where several blocks run a program and all read the same box (`split_programs`), each can copy a
+part of its rows to all of them (`sharers`): once instead of so many times from memory. That takes
+a ring that knows when the warps of all blocks have read a slot (`box_ring`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from mlir import ir
 
@@ -32,17 +36,43 @@ from tiledsl.transforms.shared_uses import buffer_uses, k_axis, reads_shared
 class Barriers:
     """Barriers, one a slot, that count bytes or warps; built at the current insertion point."""
 
-    def __init__(self, slots: int, layouts: Layouts, *, arrivals: str = "thread") -> None:
+    def __init__(
+        self, slots: int, layouts: Layouts, *, arrivals: str = "thread", blocks: int = 1
+    ) -> None:
         word = ir.IntegerType.get_signless(64)
         name = layouts.name(LinearLayout.identity((1,)), "shared")
         self._slot_type = shared_type(tile_type((1,), word, name))
         held = tile_type((slots, 1), word, name)
         self.buffer: ir.Value = tgpu.AllocOp.build(results=[shared_type(held)]).buffer
-        tgpu.MbarrierInitOp.build(self.buffer, arrivals=arrivals)
+        many = blocks if blocks > 1 else None
+        tgpu.MbarrierInitOp.build(self.buffer, arrivals=arrivals, blocks=many)
 
     def slot(self, index: ir.Value) -> ir.Value:
         """Build the barrier of a slot."""
         return tgpu.SlotOp.build(self.buffer, index, results=[self._slot_type]).slot
+
+
+_SHARE_ROWS = 8
+"""Rows of a part of a box begin at multiples of it: there the permutation of rows begins anew."""
+
+
+def sharers(loads: Iterable[tile.DescriptorLoadOp]) -> int:
+    """Return how many blocks share out some of these boxes among them, 1 if none is."""
+    return max(map(_sharers, loads), default=1)
+
+
+def _sharers(load: tile.DescriptorLoadOp) -> int:
+    return 1 if shape_of(load.output.type)[0] % (load.blocks * _SHARE_ROWS) else load.blocks
+
+
+def meet_blocks(loads: Iterable[tile.DescriptorLoadOp]) -> None:
+    """Let all blocks that share out some boxes meet, if any does, here.
+
+    Nobody copies to a block before that: its barriers are there, and what was in its slots is not
+    read any more. Nobody leaves a block before that: others may still arrive at its barriers.
+    """
+    if sharers(loads) > 1:
+        tgpu.BarrierOp.build(memory="shared", proxy=True, cluster=True)
 
 
 def box_bytes(load: tile.DescriptorLoadOp) -> int:
@@ -76,16 +106,18 @@ def copy_box(
         buffer: A buffer or slot of the box's shape.
         barrier: What counts the bytes.
         predicate: Whether to copy.
-        guarded: Whether mbarriers say that nobody reads the buffer any more.
+        guarded: Whether mbarriers say that nobody reads the buffer any more, in any block.
         issuer: Which of the warps that copy boxes does it.
     """
     parts = [values.get(part, part) for part in load.parts]
     operands = [buffer, barrier, predicate, *parts]
+    blocks = _sharers(load) if guarded else 1
     return tgpu.BoxCopyOp.build(
         operands,
         guarded=guarded or None,
         issuer=issuer or None,
         rounds=load.rounds or None,
+        blocks=blocks if blocks > 1 else None,
         loc=load.operation.location,
     )
 

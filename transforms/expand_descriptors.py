@@ -64,7 +64,8 @@ def _flatten(op: tile.DescriptorLoadOp) -> None:
     shape = shape_of(op.output.type)
     type_ = tile_type(shape[-2:], element_of(op.output.type))
     padding = op.padding if op.padding != "zero" else None
-    made = tile.DescriptorLoadOp.build(op.parts, results=[type_], padding=padding)
+    blocks = op.blocks if op.blocks > 1 else None
+    made = tile.DescriptorLoadOp.build(op.parts, results=[type_], padding=padding, blocks=blocks)
     for use in list(op.output.uses):
         user = use.owner
         if isinstance(user, tile.ReshapeOp) and shape_of(user.tile.type) == shape[-2:]:

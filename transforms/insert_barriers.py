@@ -25,6 +25,9 @@ from the wait for it (`wait_for_stores`). A slot that boxes are copied to again 
 barrier of all threads: warps arrive at an mbarrier when they have read it, and who copies waits
 there.
 
+Where several blocks run a program (`split_programs`), they follow its order together: a barrier for
+global memory is one of all blocks' threads (`cluster`).
+
 Units that multiply from shared memory, or copy boxes to and from it, see what threads did only
 after a fence of the threads: `proxy_fences`.
 
@@ -63,19 +66,25 @@ from tiledsl.transforms.proxy_fences import order_proxies
 def insert_barriers(module: ir.Module) -> None:
     """Run the pass described above on `module`, in place."""
     layouts = Layouts(module)
-    for op in list(operations(module.operation)):
-        if isinstance(op, tile.BarrierOp):
-            tgpu.BarrierOp.build(memory="all", loc=op.location, ip=ir.InsertionPoint(op))
-            op.operation.erase()
     for kernel in kernels(module):
         accesses = Accesses(kernel, layouts)
+        for op in list(operations(kernel.operation)):
+            if isinstance(op, tile.BarrierOp):
+                _meet(op, "all", accesses.split)
+                op.operation.erase()
         for op, memory in _needed(kernel, accesses).items():
-            place = ir.InsertionPoint(op)
             if memory == "warpgroup":
-                tgpu.WarpgroupBarrierOp.build(loc=op.location, ip=place)
+                tgpu.WarpgroupBarrierOp.build(loc=op.location, ip=ir.InsertionPoint(op))
             else:
-                tgpu.BarrierOp.build(memory=memory, loc=op.location, ip=place)
+                _meet(op, memory, accesses.split)
         order_proxies(kernel, accesses)
+
+
+def _meet(before: ir.OpView | ir.Operation, memory: str, split: bool) -> None:
+    """Put a barrier before an op."""
+    cluster = (split and memory == "all") or None
+    place = ir.InsertionPoint(before)
+    tgpu.BarrierOp.build(memory=memory, cluster=cluster, loc=before.location, ip=place)
 
 
 def _needed(kernel: ir.OpView, accesses: Accesses) -> dict[ir.Operation, str]:

@@ -98,7 +98,7 @@ class Accesses:
                 return Action((self._shared(op.barrier, False, None),), given_up=slots)
             case tgpu.ShareResultOp():
                 write, read = (self._shared(op.buffer, writes, None) for writes in (True, False))
-                return Action((write,), after=(read,))
+                return Action((write,), after=(read,), alone=self.split)
             case tile.LoadOp():
                 return Action(touched=(self._global(op.ptr, False),))
             case tile.StoreOp():
@@ -107,6 +107,11 @@ class Accesses:
                 return Action(touched=(self._atomic(op),))
             case _:
                 return None
+
+    @cached_property
+    def split(self) -> bool:
+        """Whether several blocks run a program (`split_programs`): they share global memory."""
+        return tile.NUM_CTAS in self.kernel.operation.attributes
 
     def _shared(self, buffer: ir.Value, writes: bool, type_: ir.Type | None) -> Shared:
         slot = Slot.constant(0, 1)
@@ -135,11 +140,15 @@ class Accesses:
     def _global(self, ptr: ir.Value, writes: bool) -> Global:
         if not is_tile(ptr.type):
             return Global(self.bases(ptr), writes, THREAD_0 if writes else None)
-        layout = self._by_one(ptr.type)
+        # What every block has whole several make, or one of them alone writes.
+        layout = None if self.split else self._by_one(ptr.type)
         return Global(self.bases(ptr), writes, None if layout is None else (ptr, layout))
 
     def _box(self, op: tgpu.BoxStoreOp) -> Global:
-        """Read what a copy from shared memory writes."""
+        """Read what a copy from shared memory writes.
+
+        Of several blocks' boxes it must be known that those of the whole program are divided.
+        """
         box, shape = op.box, shape_of(held_by(op.buffer.type))
         ones = (1,) * (len(box.indices) - len(shape))
         extents, starts = (*ones, *op.extents), (*(0 for _ in ones), *op.starts)
@@ -147,6 +156,7 @@ class Accesses:
             self._facts.of(index).divisor % extent == 0
             for index, extent in zip(box.indices, extents, strict=True)
         )
+        divided = divided and (op.apart or not self.split)
         first = [
             (value, more + start)
             for (value, more), start in zip(map(_split, box.indices), starts, strict=True)

@@ -31,6 +31,7 @@ class Action:
         waits: Copies groups that may stay in flight, where the op waits.
         touched: Accesses of global memory.
         after: Shared accesses behind the op's own barrier, where it has one.
+        alone: Whether that barrier is of one block of several that run the program.
         flying: Shared accesses that go on until a product is waited for.
         lands: Products that may stay in flight, where the op waits for the others.
         checked: Shared accesses that must not meet earlier ones, and that later ones wait for by
@@ -45,6 +46,7 @@ class Action:
     waits: int | None = None
     touched: tuple[Global, ...] = ()
     after: tuple[Shared, ...] | None = None
+    alone: bool = False
     flying: tuple[Shared, ...] | None = None
     lands: int | None = None
     checked: tuple[Shared, ...] = ()
@@ -114,7 +116,8 @@ class State:
         if action.store_wait is not None:
             return self._landed(action.store_wait)
         if action.after is not None:
-            return replace(self, shared=frozenset(action.after), touched=frozenset())
+            touched = self.touched if action.alone else frozenset[Global]()
+            return replace(self, shared=frozenset(action.after), touched=touched)
         if action.flying is not None:
             return replace(self, flying=(frozenset(action.flying), *self.flying))
         if action.lands is not None:

@@ -134,8 +134,9 @@ def _spec(op: tgpu.BoxCopyOp | tgpu.BoxStoreOp, layouts: Layouts) -> MapSpec:
     element, rows, writes = str(element_of(held)), operand.shape[0], False
     if isinstance(op, tgpu.BoxStoreOp):
         rows, writes = op.copied[0], True
-    elif op.rounds:
-        element = op.rounds
+    else:
+        rows //= op.blocks
+        element = op.rounds or element
     rank = len(box.sizes)
     strides = list(reversed(box.strides))[1:]
     numbers = [number_of(one) for one in (*reversed(box.sizes), *strides, box.base)]

@@ -43,9 +43,10 @@ from tiledsl.transforms.rewrite import terminator
 from tiledsl.transforms.schedule import Loop, LoopOp, Plan, Role, plan
 
 _CHEAP = (
-    tile.ProgramIdOp, tile.NumProgramsOp, tile.MakeRangeOp, tile.SplatOp, tile.ExpandDimsOp,
-    tile.BroadcastOp, tile.ReshapeOp, tile.TransOp, tile.JoinOp, tile.SplitOp, tile.CatOp,
-    tile.AddPtrOp, tile.HintOp, tile.FloorDivOp, tile.FloorModOp, tile.CastOp, tile.BitcastOp,
+    tile.ProgramIdOp, tile.NumProgramsOp, tile.BlockIdOp, tile.MakeRangeOp, tile.SplatOp,
+    tile.ExpandDimsOp, tile.BroadcastOp, tile.ReshapeOp, tile.TransOp, tile.JoinOp, tile.SplitOp,
+    tile.CatOp, tile.AddPtrOp, tile.HintOp, tile.FloorDivOp, tile.FloorModOp, tile.CastOp,
+    tile.BitcastOp,
 )  # fmt: skip
 _PRODUCTS = (tgpu.MmaOp, tgpu.WarpgroupMmaOp, tgpu.FmaDotOp)
 _MOST_HELD_BITS = 8 * 32

@@ -116,6 +116,7 @@ def _store_piece(
         copied=pieces.box,
         groups=[step for group in pieces.groups for step in group],
         adds=op.adds or None,
+        apart=op.apart or None,
     )
 
 

@@ -165,9 +165,12 @@ class AmdMachine:
         """None: every op is lowered as on other GPUs."""
         return {}
 
-    def barrier(self, memory: str, *, proxy: bool, threads: int | None = None) -> None:
+    def barrier(
+        self, memory: str, *, proxy: bool, threads: int | None = None, cluster: bool = False
+    ) -> None:
         """Meet; LDS accesses become visible, global ones too if `memory` is "all"."""
-        del proxy, threads  # nothing reads LDS by itself, and all threads hold tiles
+        # Nothing reads LDS by itself, all threads hold tiles, and one block runs a program.
+        del proxy, threads, cluster
         _fence("release", "workgroup", memory)
         _wait_for_lds(self.chip)
         _pin_loads()

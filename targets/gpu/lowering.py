@@ -224,12 +224,14 @@ class Lowering:
         yield
         self.role = before
 
-    def meet(self, memory: str, *, proxy: bool) -> None:
+    def meet(self, memory: str, *, proxy: bool, cluster: bool = False) -> None:
         """Build a barrier of all threads that execute this: see `Machine.barrier`."""
         if self.role is Role.PRODUCER:
             raise CompilerBug("expected no barrier in warps that copy boxes")
+        if self.role is Role.CONSUMER and cluster:
+            raise CompilerBug("expected no barrier of several blocks where not all threads come")
         threads = self.kernel.threads if self.role is Role.CONSUMER else None
-        self.machine.barrier(memory, proxy=proxy, threads=threads)
+        self.machine.barrier(memory, proxy=proxy, threads=threads, cluster=cluster)
 
     # Predicates.
 

@@ -172,11 +172,14 @@ class Machine(Protocol):
 
     # Threads together.
 
-    def barrier(self, memory: str, *, proxy: bool, threads: int | None = None) -> None:
+    def barrier(
+        self, memory: str, *, proxy: bool, threads: int | None = None, cluster: bool = False
+    ) -> None:
         """All threads of the program meet; `memory` ("shared", "all") accesses become visible.
 
         With `proxy` they do to instructions too that read shared memory by themselves. With
-        `threads` only the first so many meet, of a kernel that has more.
+        `threads` only the first so many meet, of a kernel that has more; with `cluster` those of
+        all blocks that run the program.
         """
         ...
 

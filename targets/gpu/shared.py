@@ -296,7 +296,7 @@ def _async_wait(lowering: Lowering, op: tgpu.AsyncWaitOp) -> None:
 
 
 def _barrier(lowering: Lowering, op: tgpu.BarrierOp) -> None:
-    lowering.meet(op.memory, proxy=op.proxy)
+    lowering.meet(op.memory, proxy=op.proxy, cluster=op.cluster)
 
 
 def _share_result(lowering: Lowering, op: tgpu.ShareResultOp) -> None:

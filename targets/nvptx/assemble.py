@@ -14,6 +14,7 @@ from tiledsl.targets.nvptx import ptxas
 from tiledsl.targets.nvptx.chips import MAX_REGISTERS_PER_THREAD, Chip
 from tiledsl.targets.nvptx.chips import chip as find_chip
 from tiledsl.targets.nvptx.driver_options import driver_options
+from tiledsl.targets.nvptx.pipeline import blocks_of
 from tiledsl.targets.nvptx.ptxas import Assembled
 from tiledsl.targets.target import Artifact, Options
 from tiledsl.transforms.map_spec import MapSpec
@@ -56,6 +57,7 @@ def assemble(module: ir.Module, chip: str, options: Options) -> Artifact:
         resources,
         tuple(MapSpec.parse(attributes[_MAPS].value)) if _MAPS in attributes else (),
         overlaps=_OVERLAPS in attributes,
+        cluster=blocks_of(found, options),
     )
 
 

@@ -14,7 +14,7 @@ from typing import Any, cast
 from mlir import ir
 from mlir.dialects import llvm
 
-from tiledsl.dialects import ptx, tgpu
+from tiledsl.dialects import ptx, tgpu, tile
 from tiledsl.dialects.diagnostics import CompilerBug
 from tiledsl.targets.gpu import emit
 from tiledsl.targets.gpu.emit import i32, integer, intrinsic, pointer_type
@@ -44,10 +44,12 @@ class NvptxMachine:
     Attributes:
         chip: The chip.
         max_registers: A limit of registers a thread, or None.
+        blocks: Blocks that run a program together, a cluster.
     """
 
     chip: Chip
     max_registers: int | None = None
+    blocks: int = 1
 
     # Facts.
 
@@ -100,6 +102,7 @@ class NvptxMachine:
         return {
             **warpgroup.HANDLERS,
             **boxes.HANDLERS,
+            "tile.block_id": _block_id,
             "tgpu.let_next_begin": _let_next_begin,
             "tgpu.await_launches": _await_launches,
         }
@@ -117,6 +120,8 @@ class NvptxMachine:
         shares = kernel.more_threads > self.warp_size
         if kernel.sums > _MANY_SUMS or shares:
             found["nvvm.minctasm"] = ir.IntegerAttr.get(integer(32), 1)
+        if self.blocks > 1:
+            found["nvvm.cluster_dim"] = ir.DenseI32ArrayAttr.get([self.blocks, 1, 1])
         if self.max_registers is not None:
             found["nvvm.maxnreg"] = ir.IntegerAttr.get(integer(32), self.max_registers)
         return found
@@ -147,21 +152,30 @@ class NvptxMachine:
         return _special_register("tid.x", res_attrs=known)
 
     def program_id(self, axis: int) -> ir.Value:
-        """Return %ctaid."""
+        """Return %ctaid, or along x, where a cluster runs a program, the cluster's."""
+        if self.blocks > 1 and axis == 0:
+            return _special_register("clusterid.x")
         return _special_register(f"ctaid.{'xyz'[axis]}")
 
     def num_programs(self, axis: int) -> ir.Value:
-        """Return %nctaid."""
+        """Return %nctaid, or along x, where a cluster runs a program, that of clusters."""
+        if self.blocks > 1 and axis == 0:
+            return _special_register("nclusterid.x")
         return _special_register(f"nctaid.{'xyz'[axis]}")
 
     # Threads together.
 
-    def barrier(self, memory: str, *, proxy: bool, threads: int | None = None) -> None:
+    def barrier(
+        self, memory: str, *, proxy: bool, threads: int | None = None, cluster: bool = False
+    ) -> None:
         """`bar.sync` orders all memory among the block's threads, whatever is asked."""
         del memory
         if proxy:
             ptx.ProxyFenceOp.build()
-        if threads is None:
+        if cluster:
+            intrinsic("llvm.nvvm.barrier.cluster.arrive.aligned", [])
+            intrinsic("llvm.nvvm.barrier.cluster.wait.aligned", [])
+        elif threads is None:
             intrinsic("llvm.nvvm.barrier.cta.sync.aligned.all", [i32(0)])
         else:
             arguments = [i32(_BARRIER_OF_SOME), i32(threads)]
@@ -373,6 +387,11 @@ class NvptxMachine:
     def stop(self, message: str) -> None:
         """Print the message and `trap`."""
         debug.stop(message)
+
+
+def _block_id(lowering: Lowering, op: tile.BlockIdOp) -> None:
+    made = lowering.once("block", lambda: _special_register("cluster.ctarank"))
+    lowering.define(op.id, made)
 
 
 def _let_next_begin(lowering: Lowering, op: tgpu.LetNextBeginOp) -> None:

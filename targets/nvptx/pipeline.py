@@ -37,6 +37,7 @@ from tiledsl.transforms.run import Step
 from tiledsl.transforms.select_mma import select_mma
 from tiledsl.transforms.share_conversions import share_conversions
 from tiledsl.transforms.simplify import simplify
+from tiledsl.transforms.split_programs import split_programs
 from tiledsl.transforms.store_boxes import store_boxes
 from tiledsl.transforms.swizzle_shared import swizzle_shared
 from tiledsl.transforms.wait_for_stores import wait_for_stores
@@ -55,10 +56,18 @@ def passes(chip: Chip, options: Options) -> Sequence[Step]:
     return [*tile_steps(chip, options), *tgpu_steps(chip, options), *machine_steps(chip, options)]
 
 
+def blocks_of(chip: Chip, options: Options) -> int:
+    """Return how many blocks run a program: one where the chip has no clusters."""
+    return options.num_ctas if chip.clusters else 1
+
+
 def tile_steps(chip: Chip, options: Options) -> Sequence[Step]:
     """Return the passes that say what the kernel means in what the chip computes with."""
+    blocks = blocks_of(chip, options)
     return [
         Step(simplify, TILE),
+        # First of all: what follows is for the tiles of one block.
+        *([Step(partial(split_programs, blocks=blocks), TILE)] if blocks > 1 else []),
         Step(partial(expand_descriptors, keeps=partial(keeps_box, chip)), TILE),
         Step(drop_true_masks, TILE),
         Step(expand_division, TILE),
@@ -112,7 +121,7 @@ def tgpu_steps(chip: Chip, options: Options) -> Sequence[Step]:
 
 def machine_steps(chip: Chip, options: Options) -> Sequence[Step]:
     """Return the passes from `tgpu` with shared memory placed to `llvm`."""
-    machine = NvptxMachine(chip, options.max_registers)
+    machine = NvptxMachine(chip, options.max_registers, blocks_of(chip, options))
     return [
         Step(partial(lower_to_machine, machine=machine), MACHINE),
         # While all registers of one bound, and of one divisor, are in one vector.

@@ -59,6 +59,8 @@ class Cohort:
         step_limit: Basic blocks that a warp may execute before it is said not to end.
         progress: Where the number of the block that is executed is left now and then, if anywhere.
         clocks: The warps' clocks, once the machine has made them.
+        met_before: Says, of what warps of other blocks did, whether they met others since: their
+            numbers in the launch and times, those others. None where blocks never meet.
     """
 
     grid: Grid
@@ -75,6 +77,7 @@ class Cohort:
     step_limit: int = STEP_LIMIT
     progress: NDArray[np.int64] | None = None
     clocks: Clocks | None = None
+    met_before: Callable[..., NDArray[np.bool_]] | None = None
     block_of: Lanes = field(init=False)
     """Block in the cohort of each flat thread."""
     warp_of: Lanes = field(init=False)

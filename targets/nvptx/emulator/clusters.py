@@ -115,7 +115,8 @@ class ClusterBarrier:
     """`barrier.cluster`: every thread of the cluster that has not ended arrives, then waits.
 
     Blocks of a cluster learn what each other did to *their own* shared memory only; the clocks know
-    no other block's warps.
+    no other block's warps. Of global memory it is kept which of a warp's accesses came before it
+    met the others of its cluster.
     """
 
     def __init__(self, machine: Machine) -> None:
@@ -128,11 +129,17 @@ class ClusterBarrier:
         warps = machine.clocks.warps
         self._gathering = np.zeros((machine.cohort.blocks, warps), np.uint32)
         self._released = np.zeros((machine.cohort.blocks, warps), np.uint32)
+        self._times = np.zeros(machine.cohort.blocks * warps, np.uint32)
+        self._met = np.zeros_like(self._times)
+        """Each warp's own time when it last met all others."""
+        self._by_number = np.argsort(machine.cohort.launch_warp)
+        machine.cohort.met_before = self.met_before
 
     def arrive(self, mask: Mask) -> None:
         """Let threads arrive."""
         clocks = self._machine.clocks
         warps = np.unique(self._machine.cohort.warp_of[mask])
+        self._times[warps] = clocks.now(warps)
         known = clocks.release(warps)
         np.maximum.at(self._gathering, warps // clocks.warps, known)
         self._arrived |= mask
@@ -151,6 +158,25 @@ class ClusterBarrier:
             self._arrived[done[self._of_thread]] = False
             blocks = done[self._machine.part(Clusters).of_block]
             self._released[blocks] = np.maximum(self._released[blocks], self._gathering[blocks])
+            over = np.repeat(blocks, self._machine.clocks.warps)
+            self._met[over] = self._times[over]
+
+    def met_before(
+        self, number: NDArray[np.int64], time: NDArray[np.uint32], own: NDArray[np.intp]
+    ) -> NDArray[np.bool_]:
+        """Return whether warps did something before they met others of their cluster.
+
+        Args:
+            number: Who did it, by number in the launch, (n, m).
+            time: Their times then, (n, m).
+            own: The others, by number in the cohort, (n,).
+        """
+        known = self._machine.cohort.launch_warp[self._by_number]
+        at = np.minimum(np.searchsorted(known, number), len(known) - 1)
+        warp = self._by_number[at]
+        clusters, warps = self._machine.part(Clusters).of_block, self._machine.clocks.warps
+        same = clusters[warp // warps] == clusters[own // warps][:, None]
+        return (known[at] == number) & same & (time <= self._met[warp])
 
     def ready(self, mask: Mask) -> Mask:
         """Return which threads' phase is over, and let them learn."""
