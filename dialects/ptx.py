@@ -191,6 +191,7 @@ class MbarrierArriveOp(Op, name="ptx.mbarrier_arrive"):
 
     barrier = Operand(Any_, "!llvm.ptr<3>.")
     predicate = Operand(I1, "Whether to.")
+    block = OptionalOperand(Any_, "In which block of the cluster, i32; its own if left out.")
 
 
 class MbarrierWaitOp(Op, name="ptx.mbarrier_wait"):
@@ -201,11 +202,15 @@ class MbarrierWaitOp(Op, name="ptx.mbarrier_wait"):
 
 
 class TensorLoadOp(Op, name="ptx.tensor_load"):
-    """`cp.async.bulk.tensor`: a box of global memory to shared memory."""
+    """`cp.async.bulk.tensor`: a box of global memory to shared memory.
+
+    Of several blocks, if they are named: to the same place there, where the same mbarrier counts.
+    """
 
     parts = VariadicOperand(
         Any_, "Destination and mbarrier, !llvm.ptr<3>; predicate; map, !llvm.ptr; indices, i32."
     )
+    blocks = Attr(int, "The blocks of the cluster that get it, a bit for each; 0: its own.", 0)
 
 
 class TensorStoreOp(Op, name="ptx.tensor_store"):

@@ -44,7 +44,7 @@ from tiledsl.dialects import tgpu, tile
 from tiledsl.dialects.contracts import operations
 from tiledsl.dialects.layouts import Layouts
 from tiledsl.transforms.axis_facts import AxisFacts
-from tiledsl.transforms.box_ring import Ring, number, rings_of
+from tiledsl.transforms.box_ring import Ring, end_rings, meet_at, number, rings_of
 from tiledsl.transforms.boxes import box_bytes, tile_bytes
 from tiledsl.transforms.growing_loop import GrowingLoop
 from tiledsl.transforms.lanes import Lanes, constant
@@ -212,13 +212,16 @@ class _OwnBoxes:
     """The boxes of the outer loop's own trip, in a ring of one slot that is filled a trip ahead."""
 
     def __init__(self, nest: Nest, layouts: Layouts) -> None:
-        """Build the ring and ask for the first trip's boxes, here, if there is a trip."""
+        """Build the ring, here."""
         assert nest.own is not None
         loads, self._slice = nest.own
         self._outer = nest.outer
         self.ring = Ring(loads, 1, layouts)
         self.parity = number(0)
-        lower, upper = (Lanes(value) for value in list(nest.outer.op.operands)[:2])
+
+    def begin(self) -> None:
+        """Ask for the first trip's boxes, here, if there is a trip."""
+        lower, upper = (Lanes(value) for value in list(self._outer.op.operands)[:2])
         self._copy(lower.lt(upper), lower)
 
     def fill(self, parity: ir.Value) -> ir.Value:
@@ -280,6 +283,10 @@ class _Build:
             waits = {} if trip is None else trip.waits
             self._rings = {ring: waits.get(one) if one else None for one, ring in found.items()}
             own = _OwnBoxes(self._nest, self._layouts) if self._nest.own else None
+            every = (*self._rings, *([] if own is None else [own.ring]))
+            meet_at(every)
+            if own is not None:
+                own.begin()
             cursor = self._prologue()
             counters = [number(0), number(0)]
         turns = [] if own is None else [own.parity]
@@ -294,8 +301,7 @@ class _Build:
             let_fly(chain, inner.op)
         outer.finish([*onward, *turned])
         self._describe()
-        for ring in (*self._rings, *([] if own is None else [own.ring])):
-            ring.end(outer.op)
+        end_rings(every, outer.op)
 
     def _fill(self, index: ir.Value, parity: ir.Value, cursor: _Cursor) -> list[ir.Value]:
         """Fill the inner loop's body; give what it carries more into the next trip."""

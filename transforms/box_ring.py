@@ -76,9 +76,10 @@ class Ring:
             type_ = buffer_type(load, layouts, [slots])
             loc = load.operation.location
             self._buffers.append(tgpu.AllocOp.build(results=[type_], loc=loc).buffer)
-        self._blocks = sharers(loads)
+        self.blocks = sharers(loads)
+        """Blocks that share out some of the boxes among them."""
         self.full = Barriers(slots, layouts)
-        self.empty = Barriers(slots, layouts, arrivals="warps", blocks=self._blocks)
+        self.empty = Barriers(slots, layouts, arrivals="warps", blocks=self.blocks)
 
     def slot(self, number: int, index: ir.Value) -> ir.Value:
         """Build the slot of the load with that number."""
@@ -113,7 +114,7 @@ class Ring:
     def give_up(self, index: ir.Value) -> ir.Operation:
         """Say, for each warp, that it has read a slot; gives the op that says it."""
         slots = [self.slot(number, index) for number in range(len(self.loads))]
-        blocks = self._blocks if self._blocks > 1 else None
+        blocks = self.blocks if self.blocks > 1 else None
         parts = [self.empty.slot(index), *slots]
         return tgpu.MbarrierArriveOp.build(parts, blocks=blocks).operation
 
@@ -145,7 +146,7 @@ class Ring:
             self.await_boxes(index, parity)
 
     def end(self, after: ir.Operation) -> None:
-        """Give up the barriers behind an op, where blocks that share boxes have met."""
+        """Give up the barriers behind an op."""
         for barriers in (self.full, self.empty):
             place = ir.InsertionPoint.after(after)
             tgpu.MbarrierEndOp.build(barriers.buffer, loc=after.location, ip=place)
@@ -169,12 +170,17 @@ class Ring:
         return select(wraps, 0, further).value, turned.value
 
 
+def meet_at(rings: Sequence[Ring]) -> None:
+    """Let blocks that share out boxes of some rings meet, here: before the first copies."""
+    meet_blocks(max(ring.blocks for ring in rings))
+
+
 def end_rings(rings: Sequence[Ring], after: ir.Operation) -> None:
-    """Give up rings behind an op."""
+    """Give up rings behind an op, after blocks that share out boxes have met."""
     for ring in rings:
         ring.end(after)
     with ir.InsertionPoint.after(after), after.location:
-        meet_blocks(load for ring in rings for load in ring.loads)
+        meet_at(rings)
 
 
 def rings_of(

@@ -65,13 +65,13 @@ def _sharers(load: tile.DescriptorLoadOp) -> int:
     return 1 if shape_of(load.output.type)[0] % (load.blocks * _SHARE_ROWS) else load.blocks
 
 
-def meet_blocks(loads: Iterable[tile.DescriptorLoadOp]) -> None:
-    """Let all blocks that share out some boxes meet, if any does, here.
+def meet_blocks(blocks: int) -> None:
+    """Let blocks that share out boxes meet, if there are several, here.
 
     Nobody copies to a block before that: its barriers are there, and what was in its slots is not
     read any more. Nobody leaves a block before that: others may still arrive at its barriers.
     """
-    if sharers(loads) > 1:
+    if blocks > 1:
         tgpu.BarrierOp.build(memory="shared", proxy=True, cluster=True)
 
 

@@ -38,7 +38,9 @@ from tiledsl.transforms.boxes import (
     by_first_product,
     copy_box,
     first_reader,
+    meet_blocks,
     read_box,
+    sharers,
 )
 from tiledsl.transforms.growing_loop import loop_like
 from tiledsl.transforms.lanes import Lanes, select
@@ -69,6 +71,7 @@ class _Ring:
         full: One barrier a slot, for the boxes' bytes.
         empty: One barrier a slot, for the warps that have read it; None if all threads meet.
         issuer: The warp that asks for boxes in the loop: a ring's work slows one alone.
+        blocks: Blocks that share out some of the boxes among them (`box_ring`).
     """
 
     numbers: list[int]
@@ -77,6 +80,7 @@ class _Ring:
     full: Barriers
     empty: Barriers | None
     issuer: int
+    blocks: int
 
 
 @dataclass
@@ -160,6 +164,8 @@ class _Pipeline:
             for number in [*self._copied, *self._stored, *self._boxed]:
                 self._buffers[number] = self._allocate(number)
             self._rings = self._make_rings()
+            blocks = max((ring.blocks for ring in self._rings), default=1)
+            meet_blocks(blocks)
             ahead, queues = self._prologue()
             counts = sorted({self._slot_count(number) for number in self._buffers})
             zero = _integer("i32", 0)
@@ -181,6 +187,8 @@ class _Pipeline:
             if barriers is not None:
                 after = ir.InsertionPoint.after(made)
                 tgpu.MbarrierEndOp.build(barriers.buffer, loc=self._loop.location, ip=after)
+        with ir.InsertionPoint.after(made), self._loop.location:
+            meet_blocks(blocks)
         if self._chain is not None:
             let_fly(self._chain, made)
         self._loop.erase()
@@ -213,10 +221,14 @@ class _Pipeline:
             numbers = [self._boxed[place] for place in places]
             wait = None if product is None else waits.get(product)
             full = Barriers(self._slots, self._layouts)
-            empty = Barriers(self._slots, self._layouts, arrivals="warps") if self._late else None
+            empty, blocks = None, 1
+            if self._late:
+                blocks = sharers(loads[place] for place in places)
+                empty = Barriers(self._slots, self._layouts, arrivals="warps", blocks=blocks)
             late = trip is not None and product != trip.first.mma.operation
             issuer = len(rings) % self._warps if self._late else 0
-            rings.append(_Ring(numbers, int(together or late), wait, full, empty, issuer))
+            lag = int(together or late)
+            rings.append(_Ring(numbers, lag, wait, full, empty, issuer, blocks))
         return rings
 
     def _allocate(self, number: int) -> ir.Value:
@@ -472,7 +484,8 @@ class _Pipeline:
     def _give_up(self, ring: _Ring, barrier: ir.Value, index: ir.Value) -> None:
         """Let each warp say that it has read a slot."""
         slots = [self._slot(number, index) for number in ring.numbers]
-        tgpu.MbarrierArriveOp.build([barrier, *slots])
+        blocks = ring.blocks if ring.blocks > 1 else None
+        tgpu.MbarrierArriveOp.build([barrier, *slots], blocks=blocks)
 
     def _move_body(self, body: ir.Block) -> None:
         """Move the old body's ops, all but the last, to the end of the new one."""

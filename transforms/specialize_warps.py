@@ -37,7 +37,7 @@ from tiledsl.dialects.layouts import Layouts
 from tiledsl.dialects.types import is_tile
 from tiledsl.transforms.axis_facts import AxisFacts
 from tiledsl.transforms.box_nest import SCHEDULE, fitting, inner_slice, only_boxes, own_boxes
-from tiledsl.transforms.box_ring import Ring, number, rings_of
+from tiledsl.transforms.box_ring import Ring, end_rings, meet_at, number, rings_of
 from tiledsl.transforms.growing_loop import GrowingLoop
 from tiledsl.transforms.lanes import Lanes, select
 from tiledsl.transforms.late_products import find_trip
@@ -294,7 +294,9 @@ class _Build:
                 # A warp for each: none waits for another's slot.
                 for issuer, ring in enumerate(self._every_ring):
                     ring.issuer = issuer % _WARPGROUP
-            tgpu.BarrierOp.build(memory="shared")
+            meet_at(self._every_ring)
+            if not self._shared_out:
+                tgpu.BarrierOp.build(memory="shared")
             role = tgpu.ProducerOp.build(results=[ir.IntegerType.get_signless(1)]).output
 
             def produce() -> list[ir.Value]:
@@ -306,6 +308,8 @@ class _Build:
             if_else(role, produce, list, [])
         made = [op.operation for op in block.operations][len(own) : -1]
         self._consume(chain)
+        # Blocks meet where producers come, too.
+        end_rings(self._every_ring, made[-1] if self._shared_out else self._loops[0].op)
         (end,) = made[-1].regions[1].blocks[0].operations
         for op in [op.operation for op in block.operations]:
             if op == made[0]:
@@ -321,6 +325,11 @@ class _Build:
     @property
     def _every_ring(self) -> list[Ring]:
         return [*self._rings, *([self._own] if self._own else [])]
+
+    @property
+    def _shared_out(self) -> bool:
+        """Whether blocks share out boxes among them."""
+        return any(ring.blocks > 1 for ring in self._every_ring)
 
     # The producer.
 
@@ -397,8 +406,6 @@ class _Build:
             "mbarriers full and empty"
         )
         inner.op.attributes[SCHEDULE] = ir.StringAttr.get(text, inner.op.context)
-        for ring in self._every_ring:
-            ring.end(loops[0].op)
 
     def _read(self, index: ir.Value, parity: ir.Value) -> Sequence[ir.Value]:
         """Let the innermost loop read slots and give them up; give its next trip's counters."""

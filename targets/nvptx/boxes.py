@@ -120,6 +120,11 @@ def _issuer(lowering: Lowering, warp: int = 0) -> ir.Value:
     return lowering.once(f"thread {first}", compare)
 
 
+def block_of() -> ir.Value:
+    """Return which of the blocks that run the program this is: %cluster_ctarank."""
+    return emit.intrinsic("llvm.nvvm.read.ptx.sreg.cluster.ctarank", [], integer(32))
+
+
 def _warp(lowering: Lowering) -> ir.Value:
     """Build the warp's number, which is read from lane 0: ptxas can see that warps stay whole."""
 
@@ -147,16 +152,19 @@ def _producer(lowering: Lowering, op: tgpu.ProducerOp) -> None:
     lowering.define(op.output, arith.cmpi(arith.CmpIPredicate.uge, _warp(lowering), most))
 
 
+def _lane(lowering: Lowering) -> ir.Value:
+    return arith.andi(lowering.place.thread, i32(lowering.machine.warp_size - 1))
+
+
 def _first_lane(lowering: Lowering) -> ir.Value:
     def compare() -> ir.Value:
-        lane = arith.andi(lowering.place.thread, i32(lowering.machine.warp_size - 1))
-        return arith.cmpi(arith.CmpIPredicate.eq, lane, i32(0))
+        return arith.cmpi(arith.CmpIPredicate.eq, _lane(lowering), i32(0))
 
     return lowering.once("first lane", compare)
 
 
 def _init(lowering: Lowering, op: tgpu.MbarrierInitOp) -> None:
-    count = lowering.kernel.num_warps if op.arrivals == "warps" else 1
+    count = lowering.kernel.num_warps * op.blocks if op.arrivals == "warps" else 1
     for barrier in _each(lowering, op.barriers):
         ptx.MbarrierInitOp.build(barrier, _issuer(lowering), count=count)
     ptx.MbarrierFenceOp.build()
@@ -199,7 +207,17 @@ def _arrive(lowering: Lowering, op: tgpu.MbarrierArriveOp) -> None:
     if op.proxy:
         ptx.ProxyFenceOp.build()
         lowering.machine.warp_barrier()
-    ptx.MbarrierArriveOp.build(lowering.value(op.barrier), _first_lane(lowering))
+    barrier = lowering.value(op.barrier)
+    if op.blocks == 1:
+        ptx.MbarrierArriveOp.build(barrier, _first_lane(lowering), None)
+        return
+    # A lane for each block.
+    lane = lowering.once("lane", lambda: _lane(lowering))
+    acts = lowering.once(
+        f"first {op.blocks} lanes",
+        lambda: arith.cmpi(arith.CmpIPredicate.ult, lane, i32(op.blocks)),
+    )
+    ptx.MbarrierArriveOp.build(barrier, acts, lane)
 
 
 def _wait(lowering: Lowering, op: tgpu.MbarrierWaitOp) -> None:
@@ -221,16 +239,24 @@ def _described(
 
 
 def _box_copy(lowering: Lowering, op: tgpu.BoxCopyOp) -> None:
+    """Issue the copies of a box; of one that blocks share out, this block's rows, to all."""
     operand, map_ = _described(lowering, op)
     *outer, column = (lowering.value(one) for one in op.box.indices)
     width = operand.swizzle_bytes // operand.element_bytes
+    buffer, every = lowering.value(op.buffer), 0
+    if op.blocks > 1:
+        rows, every = operand.shape[0] // op.blocks, (1 << op.blocks) - 1
+        block = lowering.once("block", block_of)
+        outer[-1] = arith.addi(outer[-1], arith.muli(block, i32(rows)))
+        buffer = emit.gep(buffer, arith.muli(block, i32(operand.offset(rows, 0))), integer(8))
     with _in_issuing_warp(lowering, op.issuer):
         acts = arith.andi(lowering.value(op.predicate), _issuer(lowering, op.issuer))
         for first in range(0, operand.shape[1], width):
-            to = emit.gep(lowering.value(op.buffer), operand.offset(0, first), integer(8))
+            to = emit.gep(buffer, operand.offset(0, first), integer(8))
             at = column if first == 0 else arith.addi(column, i32(first))
             place = [at, *reversed(outer)]
-            ptx.TensorLoadOp.build([to, lowering.value(op.barrier), acts, map_, *place])
+            parts = [to, lowering.value(op.barrier), acts, map_, *place]
+            ptx.TensorLoadOp.build(parts, blocks=every or None)
 
 
 def _proxy_fence(lowering: Lowering, op: tgpu.ProxyFenceOp) -> None:
@@ -300,7 +326,12 @@ def _warpgroup_barrier(lowering: Lowering, op: tgpu.WarpgroupBarrierOp) -> None:
     emit.intrinsic("llvm.nvvm.barrier.cta.sync.aligned.count", [number, threads])
 
 
+def _block_id(lowering: Lowering, op: tile_dialect.BlockIdOp) -> None:
+    lowering.define(op.id, lowering.once("block", block_of))
+
+
 HANDLERS: dict[str, Handler] = {
+    "tile.block_id": _block_id,
     "tgpu.mbarrier_init": _init,
     "tgpu.mbarrier_end": _end,
     "tgpu.mbarrier_expect": _expect,

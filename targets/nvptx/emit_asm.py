@@ -319,8 +319,20 @@ def _mbarrier_expect(op: ptx.MbarrierExpectOp) -> None:
 def _mbarrier_arrive(op: ptx.MbarrierArriveOp) -> None:
     assembly = _Assembly()
     barrier = assembly.operand(op.barrier)
-    guard = assembly.guard(op.predicate)
-    assembly.build(f"{guard}mbarrier.arrive.shared::cta.b64 _, [ {barrier} ];")
+    if op.block is None:
+        guard = assembly.guard(op.predicate)
+        assembly.build(f"{guard}mbarrier.arrive.shared::cta.b64 _, [ {barrier} ];")
+        return
+    block, guard = assembly.operand(op.block), assembly.guard(op.predicate)
+    # No `.release.cluster`: ptxas makes fences of the whole chip of it, before each arrival.
+    lines = [
+        "{",
+        ".reg .b32 there;",
+        f"mapa.shared::cluster.u32 there, {barrier}, {block};",
+        f"{guard}mbarrier.arrive.shared::cluster.b64 _, [ there ];",
+        "}",
+    ]
+    assembly.build("\n\t".join(lines))
 
 
 def _mbarrier_wait(op: ptx.MbarrierWaitOp) -> None:
@@ -343,10 +355,15 @@ def _tensor_load(op: ptx.TensorLoadOp) -> None:
     assembly = _Assembly()
     to, by, source = (assembly.operand(one) for one in (destination, barrier, map_))
     place = ", ".join(assembly.operand(one) for one in indices)
+    how, blocks = "", ""
+    if op.blocks:
+        how = ".multicast::cluster"
+        blocks = f", {assembly.operand(emit.constant(integer(16), op.blocks))}"
     guard = assembly.guard(predicate)
     assembly.build(
         f"{guard}cp.async.bulk.tensor.{len(indices)}d.shared::cluster.global.tile"
-        f".mbarrier::complete_tx::bytes [ {to} ], [ {source}, {{ {place} }} ], [ {by} ];"
+        f".mbarrier::complete_tx::bytes{how} [ {to} ], [ {source}, {{ {place} }} ], "
+        f"[ {by} ]{blocks};"
     )
 
 

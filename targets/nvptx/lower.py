@@ -14,7 +14,7 @@ from typing import Any, cast
 from mlir import ir
 from mlir.dialects import llvm
 
-from tiledsl.dialects import ptx, tgpu, tile
+from tiledsl.dialects import ptx, tgpu
 from tiledsl.dialects.diagnostics import CompilerBug
 from tiledsl.targets.gpu import emit
 from tiledsl.targets.gpu.emit import i32, integer, intrinsic, pointer_type
@@ -102,7 +102,6 @@ class NvptxMachine:
         return {
             **warpgroup.HANDLERS,
             **boxes.HANDLERS,
-            "tile.block_id": _block_id,
             "tgpu.let_next_begin": _let_next_begin,
             "tgpu.await_launches": _await_launches,
         }
@@ -387,11 +386,6 @@ class NvptxMachine:
     def stop(self, message: str) -> None:
         """Print the message and `trap`."""
         debug.stop(message)
-
-
-def _block_id(lowering: Lowering, op: tile.BlockIdOp) -> None:
-    made = lowering.once("block", lambda: _special_register("cluster.ctarank"))
-    lowering.define(op.id, made)
 
 
 def _let_next_begin(lowering: Lowering, op: tgpu.LetNextBeginOp) -> None:

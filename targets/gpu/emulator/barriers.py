@@ -56,8 +56,8 @@ class Barriers:
         self._live = live
         self._arrived = np.zeros((blocks, count), np.int64)
         self._expected = np.zeros((blocks, count), np.int64)
-        self._gathering = np.zeros((blocks, count, clocks.warps), np.uint32)
-        self._released = np.zeros((blocks, count, clocks.warps), np.uint32)
+        self._gathering = np.zeros((blocks, count, clocks.width), np.uint32)
+        self._released = np.zeros((blocks, count, clocks.width), np.uint32)
         self.phase = np.zeros((blocks, count), np.int64)
         """How often each barrier has completed."""
         self._place = np.full((blocks, count), -1, np.int64)

@@ -1,7 +1,7 @@
 """Which access happened before which: one vector clock a warp, joined at synchronization.
 
-Each warp counts time for itself, and knows how far it has seen the other warps of its block. What
-a warp did at time t of its own is ordered before another warp's access if that warp has seen t.
+Each warp counts time for itself, and knows how far it has seen the other warps of its block, or of
+the blocks of its cluster, which synchronize as well. What a warp did at time t of its own is ordered before another warp's access if that warp has seen t.
 Barriers of every kind come down to two acts: `release` (make what I did so far known under some
 name, and begin a new time) and `acquire` (learn what was released). All warps are flat numbers.
 
@@ -19,20 +19,31 @@ from numpy.typing import NDArray
 
 Warps = NDArray[np.intp]
 Clock = NDArray[np.uint32]
-"""(..., warps a block): how far each warp of the block is known."""
+"""(..., warps a cluster): how far each warp of the cluster, mostly one block, is known."""
 
 
 class Clocks:
     """The clocks of a cohort's warps."""
 
-    def __init__(self, blocks: int, warps: int) -> None:
-        self.blocks = blocks
+    def __init__(self, blocks: int, warps: int, cluster: int = 1) -> None:
+        """Begin with nothing known.
+
+        Args:
+            blocks: Blocks of the cohort.
+            warps: Warps a block.
+            cluster: Blocks a cluster; those of one follow one another.
+        """
         self.warps = warps
-        self.seen: Clock = np.zeros((blocks * warps, warps), np.uint32)
-        """What each flat warp has seen of each warp of its block; of itself: its own time."""
+        self.group = warps * cluster
+        """Warps a cluster."""
+        self.groups = blocks // cluster
+        self.width = self.group
+        """Numbers of one clock."""
+        self.seen: Clock = np.zeros((blocks * warps, self.width), np.uint32)
+        """What each flat warp has seen of each warp of its cluster; of itself: its own time."""
         self._every = np.arange(blocks * warps)
-        self.rank = self._every % warps
-        """Each flat warp's number in its block."""
+        self.rank = self._every % self.group
+        """Each flat warp's number in its cluster."""
         self.seen[self._every, self.rank] = 1
         self.version = 0
         """Changes whenever any clock does."""
@@ -48,31 +59,31 @@ class Clocks:
         return self.seen[warp, self.rank[warp]]
 
     def times(self) -> Clock:
-        """Return every warp's own time, (blocks, warps); one array for as long as none changes."""
+        """Return every warp's own time, (clusters, warps); one array for as long as none changes."""
         if self._times is None or self._times[0] != self.version:
             own = self.seen[self._every, self.rank]
-            self._times = self.version, own.reshape(self.blocks, self.warps)
+            self._times = self.version, own.reshape(self.groups, self.group)
         return self._times[1]
 
     def common(self) -> Clock:
-        """Return how far each warp is known to all warps of its block that have not ended."""
+        """Return how far each warp is known to all warps of its cluster that have not ended."""
         if self._common is None or self._common[0] != self.learned:
             seen = self.seen
             if self.ended is not None and (over := self.ended()).any():
                 seen = np.where(over[:, None], np.uint32(0xFFFFFFFF), seen)
-            least = seen.reshape(self.blocks, self.warps, self.warps).min(1)
+            least = seen.reshape(self.groups, self.group, self.group).min(1)
             self._common = self.learned, least
         return self._common[1]
 
     def release(self, warp: Warps) -> Clock:
-        """Return what each of the (distinct) warps knows, (n, warps); its next time begins."""
+        """Return what each of the (distinct) warps knows, (n, width); its next time begins."""
         known = self.seen[warp]
         self.seen[warp, self.rank[warp]] += 1
         self.version += 1
         return known
 
     def acquire(self, warp: Warps, known: Clock) -> None:
-        """Let each of the (distinct) warps learn what was released, (n, warps)."""
+        """Let each of the (distinct) warps learn what was released, (n, width)."""
         self.seen[warp] = np.maximum(self.seen[warp], known)
         self.version += 1
         self.learned += 1

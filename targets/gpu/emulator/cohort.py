@@ -59,8 +59,6 @@ class Cohort:
         step_limit: Basic blocks that a warp may execute before it is said not to end.
         progress: Where the number of the block that is executed is left now and then, if anywhere.
         clocks: The warps' clocks, once the machine has made them.
-        met_before: Says, of what warps of other blocks did, whether they met others since: their
-            numbers in the launch and times, those others. None where blocks never meet.
     """
 
     grid: Grid
@@ -77,7 +75,6 @@ class Cohort:
     step_limit: int = STEP_LIMIT
     progress: NDArray[np.int64] | None = None
     clocks: Clocks | None = None
-    met_before: Callable[..., NDArray[np.bool_]] | None = None
     block_of: Lanes = field(init=False)
     """Block in the cohort of each flat thread."""
     warp_of: Lanes = field(init=False)
@@ -93,6 +90,13 @@ class Cohort:
         block = self.programs @ np.array([1, x, x * y])
         warps = block[:, None] * self.warps + np.arange(self.warps)
         self.launch_warp = warps.ravel().astype(np.uint32)
+        self._by_number = np.argsort(self.launch_warp)
+        self._numbers = self.launch_warp[self._by_number].astype(np.int64)
+
+    def flat_warp(self, number: NDArray[np.int64]) -> NDArray[np.intp]:
+        """Return the flat warps that have some numbers in the launch, -1 where they are not here."""
+        at = np.minimum(np.searchsorted(self._numbers, number), len(self._numbers) - 1)
+        return np.where(self._numbers[at] == number, self._by_number[at], -1)
 
     @property
     def blocks(self) -> int:

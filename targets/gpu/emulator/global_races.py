@@ -1,7 +1,6 @@
 """Races on global memory: two warps of a launch at one place, one writing, and nothing orders them.
 
-Within a block a barrier orders them, which the clocks know, and blocks of a cluster may meet, too
-(`Cohort.met_before`). Between programs nothing does, save
+Within a block or a cluster barriers order them, which the clocks know. Between programs nothing does, save
 what a program makes of atomics; in a kernel that has any, only races within a program are looked
 for. Who wrote and who read a place last in this launch is kept by *grain*, the smallest alignment
 that accesses to that allocation have had, and only for allocations that the kernel stores to:
@@ -242,12 +241,12 @@ class GlobalRaces:
         lanes = np.flatnonzero(np.logical_or.reduce(others, 1))
         number = last[lanes].astype(np.int64) - self._base
         own = cohort.warp_of[access.lanes[lanes]]
-        same = number // cohort.warps == cohort.launch_warp[own][:, None] // cohort.warps
+        warp = cohort.flat_warp(number)
+        group = cohort.clocks.group
+        same = (warp >= 0) & (warp // group == own[:, None] // group)
         time = marks.time.gather(place[lanes], 4, count).reshape(len(lanes), count)
-        unseen = time > cohort.clocks.seen[own[:, None], number % cohort.warps]
+        unseen = time > cohort.clocks.seen[own[:, None], warp % group]
         race = others[lanes] & np.where(same, unseen, not cohort.atomic)
-        if cohort.met_before is not None and race.any():
-            race &= ~cohort.met_before(number, time, own)
         found = np.zeros(len(place), np.bool_)
         found[lanes] = np.logical_or.reduce(race, 1)
         if not found.any():

@@ -133,15 +133,13 @@ class _History:
         return (touch.flat >> self._shift) * size, touch.width >> self._shift
 
 
-_RANK_BITS = np.uint32(6)
-_RANK = np.uint32(63)
-
-
 class Writes(_History):
-    """Who wrote each granule last, and when: time << 6 | rank + 1 in 4 bytes, 0 for nobody."""
+    """Who wrote each granule last, and when: time << bits | rank + 1 in 4 bytes, 0 for nobody."""
 
     def __init__(self, clocks: Clocks, granules: int, shift: int) -> None:
         super().__init__(clocks, granules, shift)
+        self._bits = np.uint32(max(6, clocks.group.bit_length()))
+        self._rank = np.uint32((1 << int(self._bits)) - 1)
         self._last = Words(zero_bytes(4 * granules))
         self._by = Words(zero_bytes(2 * granules))
 
@@ -149,7 +147,7 @@ class Writes(_History):
         """Add a write."""
         super().note(touch)
         rank = (self._clocks.rank[touch.warp] + 1).astype(np.uint32)
-        packed = self._clocks.now(touch.warp) << _RANK_BITS | rank
+        packed = self._clocks.now(touch.warp) << self._bits | rank
         by = np.full(len(packed), touch.instruction.index & 0xFFFF, np.uint16)
         for shadow, values, size in ((self._last, packed, 4), (self._by, by, 2)):
             place, count = self._where(touch, size)
@@ -165,7 +163,7 @@ class Writes(_History):
         packed = self._last.gather(place, 4, count).reshape(len(place), count)
         if count > 1 and (packed == packed[:, :1]).all():
             packed = packed[:, :1]  # each lane's granules were written together
-        rank = (packed & _RANK).astype(np.int64) - 1
+        rank = (packed & self._rank).astype(np.int64) - 1
         others = np.flatnonzero(
             np.logical_or.reduce((rank >= 0) & (rank != self._clocks.rank[touch.warp][:, None]), 1)
         )
@@ -173,7 +171,7 @@ class Writes(_History):
             return None
         seen = self._clocks.seen[touch.warp[others, None], rank[others]]
         where = np.zeros(packed.shape, np.bool_)
-        where[others] = ((packed[others] >> _RANK_BITS) > seen) & (rank[others] >= 0)
+        where[others] = ((packed[others] >> self._bits) > seen) & (rank[others] >= 0)
         if not where.any():
             return None
         place, count = self._where(touch, 2)

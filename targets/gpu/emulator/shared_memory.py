@@ -154,7 +154,7 @@ class SharedMemory:
             if busy is not None:
                 fresh &= ~busy
             self._report_fresh(access, fresh, touch, "read")
-        if self._clocks.warps > 1:
+        if self._clocks.group > 1:
             self._instructions[touch.instruction.index] = touch.instruction
             for history in (self._writes, self._atomics):
                 self._report_races(access, touch, history, bad, "read", "write")
@@ -165,7 +165,7 @@ class SharedMemory:
         busy = self._under_way.by_any(touch)
         if busy is not None:
             self._report_busy(access, busy, "write")
-        if self._clocks.warps > 1:
+        if self._clocks.group > 1:
             self._report_races(access, touch, self._writes, None, "write", "write")
             self._report_races(access, touch, self._atomics, None, "write", "atomic")
             self._report_races(access, touch, self._reads, None, "write", "read")
@@ -189,7 +189,7 @@ class SharedMemory:
 
     def _note_write(self, touch: Touch) -> None:
         self._set_written(touch.flat, touch.width)
-        if self._clocks.warps > 1:
+        if self._clocks.group > 1:
             self._instructions[touch.instruction.index] = touch.instruction
             self._writes.note(touch)
 
@@ -201,7 +201,7 @@ class SharedMemory:
         fresh = self._fresh(touch)
         if fresh is not None:
             self._report_fresh(access, fresh if bad is None else fresh & ~bad, touch, "atomic")
-        if self._clocks.warps > 1:
+        if self._clocks.group > 1:
             self._report_races(access, touch, self._writes, bad, "atomic", "write")
             self._report_races(access, touch, self._reads, bad, "atomic", "read")
             self._instructions[touch.instruction.index] = touch.instruction
@@ -256,12 +256,22 @@ class SharedMemory:
 
     # --- asynchronous operations -----------------------------------------------------------------
 
-    def begin_copy(self, access: Access, offset: Offsets, width: int) -> Granules:
+    def begin_copy(
+        self, access: Access, offset: Offsets, width: int, by: int | None = None
+    ) -> Granules:
         """Begin an asynchronous write by the lanes' warps; returns what `end_copy` wants.
 
         What is returned has one row a lane: a copy may end for some lanes before others.
+
+        Args:
+            access: The lanes whose blocks are written to.
+            offset: Where in their shared memory.
+            width: How many bytes each.
+            by: The warp of the cluster that writes, if it is not the lanes' own.
         """
         touch, bad = self._checked(access, offset, width, None, "write")
+        if by is not None:
+            touch.warp = np.full(len(touch.flat), by)
         if bad is None:
             self._check_write(access, touch)
         granules = self._granules(touch)
@@ -269,7 +279,13 @@ class SharedMemory:
         return granules
 
     def end_copy(
-        self, access: Access, granules: Granules, offset: Offsets, values: NDArray[Any], size: int
+        self,
+        access: Access,
+        granules: Granules,
+        offset: Offsets,
+        values: NDArray[Any],
+        size: int,
+        by: int | None = None,
     ) -> None:
         """Let the bytes of an asynchronous write arrive: `values` as in `store`."""
         self._under_way.end(granules, writing=True)
@@ -282,7 +298,7 @@ class SharedMemory:
         if not len(offset):
             return
         flat = offset + self._base[access.lanes]
-        warp = self._cohort.warp_of[access.lanes]
+        warp = self._cohort.warp_of[access.lanes] if by is None else np.full(len(flat), by)
         low, high = int(offset.min()), int(offset.max()) + width
         self._words.scatter(flat, values, size, count)
         self._note_write(Touch(access.instruction, warp, flat, width, low, high))
@@ -304,7 +320,7 @@ class SharedMemory:
             granules: What `begin_read` returned, or some rows of it.
         """
         self._under_way.end(granules, writing=False)
-        if self._clocks.warps > 1 and len(granules):
+        if self._clocks.group > 1 and len(granules):
             flat = granules[:, 0] << self._shift
             offset, width = flat % self._stride, granules.shape[1] << self._shift
             low, high = int(offset.min()), int(offset.max()) + width

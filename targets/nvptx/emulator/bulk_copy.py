@@ -7,8 +7,8 @@ as being read until `wait_group.read`, and as read by the thread that waited fro
 memory is written by `wait_group` or at the kernel's end, the latest of the copies first (LAZY), or
 at the issue (EAGER).
 
-Everything is done in pieces of 16 bytes of shared memory, each with a thread on whose behalf it is
-moved: the one that issued the copy, or (multicast) one of the other block.
+Everything is done in pieces of 16 bytes of shared memory, each with a thread whose block it is moved
+to or from: the one that issued the copy, or (multicast) one of the other block.
 """
 
 from __future__ import annotations
@@ -64,7 +64,8 @@ class Arrival:
         """Begin the copy."""
         machine, barriers = self.machine, self.machine.part(Mbarriers)
         access = machine.access(self.instruction, self._stand_ins())
-        granules = machine.shared.begin_copy(access, self.offsets, PIECE)
+        warp = int(machine.cohort.warp_of[self.lane])
+        granules = machine.shared.begin_copy(access, self.offsets, PIECE, warp)
         eager = machine.cohort.mode is Mode.EAGER
         values = self.fetch() if eager else None
         use = self._use()
@@ -74,7 +75,7 @@ class Arrival:
 
         def arrive(rows: NDArray[np.intp]) -> None:
             found = self.fetch() if values is None else values
-            machine.shared.end_copy(access, granules, self.offsets, found, 4)
+            machine.shared.end_copy(access, granules, self.offsets, found, 4, warp)
             machine.part(AsyncProxy).written(granules)
             barriers.gather((self.block, self.mbarrier), use.warp)
             barriers.complete_bytes(use, np.array([self.count]))
@@ -82,15 +83,13 @@ class Arrival:
         barriers.later(use, arrive)
 
     def _stand_ins(self) -> Lanes:
-        """Return on whose behalf each piece is moved."""
-        return np.full(len(self.offsets), self._writer())
-
-    def _writer(self) -> int:
+        """Return a thread of the block for each piece."""
         own = int(self.machine.cohort.block_of[self.lane])
-        return self.lane if own == self.block else self.block * self.machine.cohort.threads
+        other = self.block * self.machine.cohort.threads
+        return np.full(len(self.offsets), self.lane if own == self.block else other)
 
     def _use(self) -> Use:
-        warp = self.machine.cohort.warp_of[self._writer()]
+        warp = self.machine.cohort.warp_of[self.lane]
         return Use(
             self.instruction,
             np.array([self.lane]),

@@ -112,36 +112,28 @@ def _decode_rank(instruction: ptx.Parsed, context: Context) -> Step:
 
 
 class ClusterBarrier:
-    """`barrier.cluster`: every thread of the cluster that has not ended arrives, then waits.
-
-    Blocks of a cluster learn what each other did to *their own* shared memory only; the clocks know
-    no other block's warps. Of global memory it is kept which of a warp's accesses came before it
-    met the others of its cluster.
-    """
+    """`barrier.cluster`: every thread of the cluster that has not ended arrives, then waits."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
-        self._of_thread = machine.part(Clusters).of_block[machine.cohort.block_of]
+        self._of_block = machine.part(Clusters).of_block
+        self._of_thread = self._of_block[machine.cohort.block_of]
         self._arrived: Mask = np.zeros(machine.threads, np.bool_)
-        self.phase = np.zeros(int(self._of_thread.max()) + 1, np.int64)
+        clusters = int(self._of_thread.max()) + 1
+        self.phase = np.zeros(clusters, np.int64)
         self.awaited = np.full(machine.threads, -1, np.int64)
         """The phase that each thread arrived in, and has to wait for."""
-        warps = machine.clocks.warps
-        self._gathering = np.zeros((machine.cohort.blocks, warps), np.uint32)
-        self._released = np.zeros((machine.cohort.blocks, warps), np.uint32)
-        self._times = np.zeros(machine.cohort.blocks * warps, np.uint32)
-        self._met = np.zeros_like(self._times)
-        """Each warp's own time when it last met all others."""
-        self._by_number = np.argsort(machine.cohort.launch_warp)
-        machine.cohort.met_before = self.met_before
+        self._gathering = np.zeros((clusters, machine.clocks.width), np.uint32)
+        self._released = np.zeros_like(self._gathering)
+
+    def _of_warp(self, warps: NDArray[np.intp]) -> NDArray[np.intp]:
+        return self._of_block[warps // self._machine.clocks.warps]
 
     def arrive(self, mask: Mask) -> None:
         """Let threads arrive."""
-        clocks = self._machine.clocks
         warps = np.unique(self._machine.cohort.warp_of[mask])
-        self._times[warps] = clocks.now(warps)
-        known = clocks.release(warps)
-        np.maximum.at(self._gathering, warps // clocks.warps, known)
+        known = self._machine.clocks.release(warps)
+        np.maximum.at(self._gathering, self._of_warp(warps), known)
         self._arrived |= mask
         self.awaited[mask] = self.phase[self._of_thread[mask]]
         self._complete()
@@ -156,27 +148,7 @@ class ClusterBarrier:
         if done.any():
             self.phase[done] += 1
             self._arrived[done[self._of_thread]] = False
-            blocks = done[self._machine.part(Clusters).of_block]
-            self._released[blocks] = np.maximum(self._released[blocks], self._gathering[blocks])
-            over = np.repeat(blocks, self._machine.clocks.warps)
-            self._met[over] = self._times[over]
-
-    def met_before(
-        self, number: NDArray[np.int64], time: NDArray[np.uint32], own: NDArray[np.intp]
-    ) -> NDArray[np.bool_]:
-        """Return whether warps did something before they met others of their cluster.
-
-        Args:
-            number: Who did it, by number in the launch, (n, m).
-            time: Their times then, (n, m).
-            own: The others, by number in the cohort, (n,).
-        """
-        known = self._machine.cohort.launch_warp[self._by_number]
-        at = np.minimum(np.searchsorted(known, number), len(known) - 1)
-        warp = self._by_number[at]
-        clusters, warps = self._machine.part(Clusters).of_block, self._machine.clocks.warps
-        same = clusters[warp // warps] == clusters[own // warps][:, None]
-        return (known[at] == number) & same & (time <= self._met[warp])
+            self._released[done] = np.maximum(self._released[done], self._gathering[done])
 
     def ready(self, mask: Mask) -> Mask:
         """Return which threads' phase is over, and let them learn."""
@@ -185,7 +157,7 @@ class ClusterBarrier:
         over = mask & (self.phase[self._of_thread] > self.awaited)
         if over.any():
             warps = np.unique(machine.cohort.warp_of[over])
-            machine.clocks.acquire(warps, self._released[warps // machine.clocks.warps])
+            machine.clocks.acquire(warps, self._released[self._of_warp(warps)])
         return over
 
     def describe(self, mask: Mask) -> str:

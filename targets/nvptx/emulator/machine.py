@@ -102,7 +102,9 @@ class Machine(Engine):
         ]
         self.lane = (np.arange(self.threads) % WARP_SIZE).astype(np.uint32)
         self.memory = cohort.memory
-        self.clocks = Clocks(cohort.blocks, cohort.warps)
+        cluster = int(np.prod(layout.cluster))
+        whole = cohort.blocks % cluster == 0
+        self.clocks = Clocks(cohort.blocks, cohort.warps, cluster if whole else 1)
         shared_bytes = layout.static_shared + cohort.shared_bytes
         self.shared = SharedMemory(cohort, self.clocks, shared_bytes, layout.granule)
         self.local = LocalMemory(self.threads, layout.local_bytes)

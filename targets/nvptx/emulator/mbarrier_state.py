@@ -75,7 +75,7 @@ class Use:
         lanes: The threads.
         block: Whose shared memory it is.
         offset: Where in it.
-        warp: The flat warp whose doing it is, -1 of a block whose clocks it is not in.
+        warp: The flat warp whose doing it is.
     """
 
     instruction: Instruction
@@ -137,8 +137,7 @@ class Mbarriers:
         own = machine.cohort.block_of[lanes] == block
         access = machine.access(instruction, lanes[own])
         machine.shared.load(access, offset[own], BYTES)
-        warp = np.where(own, machine.cohort.warp_of[lanes], -1)
-        return Use(instruction, lanes, block, offset, warp)
+        return Use(instruction, lanes, block, offset, machine.cohort.warp_of[lanes])
 
     def granules(self) -> Granules:
         """Return the granules of shared memory that they all lie in."""
@@ -181,7 +180,7 @@ class Mbarriers:
                 self.report(use, rows, f"there is an mbarrier at byte {key[1]} already")
             if not 1 <= wanted <= MOST:
                 self.report(use, rows, f"an mbarrier cannot expect {wanted} arrivals")
-            nothing = np.zeros(machine.clocks.warps, np.uint32)
+            nothing = np.zeros(machine.clocks.width, np.uint32)
             self._known[key] = Mbarrier(wanted, wanted, nothing, nothing.copy())
 
     def invalidate(self, instruction: Instruction, lanes: Lanes, offset: NDArray[np.int64]) -> None:
@@ -237,9 +236,8 @@ class Mbarriers:
     def gather(self, key: Key, warps: NDArray[np.intp]) -> None:
         """Make known to those who wait what warps did so far."""
         found = self._known.get(key)
-        known = [int(warp) for warp in np.unique(warps) if warp >= 0]
-        if found is not None and known:
-            clocks = self._machine.clocks.release(np.array(known))
+        if found is not None:
+            clocks = self._machine.clocks.release(np.unique(warps))
             found.gathering = np.maximum(found.gathering, clocks.max(0))
 
     def expect_arrivals(self, use: Use) -> None:
@@ -312,7 +310,6 @@ class Mbarriers:
                 over[rows] = _passed(found, wanted[rows], parity)
             if acquire:
                 warps = np.unique(use.warp[rows[over[rows]]])
-                warps = warps[warps >= 0]
                 if len(warps):
                     known = np.broadcast_to(found.released, (len(warps), len(found.released)))
                     self._machine.clocks.acquire(warps, known)
