@@ -130,23 +130,27 @@ def choose_block(m: int, n: int) -> tuple[tuple[int, int], int]:
 
 
 def part(
-    m: int, columns: tuple[int, int], k: int, size: int, block: tuple[int, int], num_stages: int = 0
-) -> Part:
+    m: int, columns: tuple[int, int], k: int, size: int, block: tuple[int, int],
+    num_stages: int = 0, num_ctas: int = 1,
+) -> Part:  # fmt: skip
     """Return how to compute some columns of a product of m rows, in tiles of one shape.
 
     Along k boxes are 128 bytes wide, which is what shared memory permutes without conflicts.
+    Where `num_ctas` processors take a tile together each has so many of its rows.
     """
     block_m, block_n = block
+    own, clusters = block_m // num_ctas, PROCESSORS // num_ctas
     tiles = tile.cdiv(m, block_m) * tile.cdiv(columns[1] - columns[0], block_n)
-    stages = num_stages or min(MOST_STAGES, STAGE_BYTES // ((block_m + block_n) * 128))
+    stages = num_stages or min(MOST_STAGES, STAGE_BYTES // ((own + block_n) * 128))
     rows = min(ROWS_TOGETHER, PANEL_BYTES // (max(k, 1) * size))
     options = {
         "GROUP": max(1, rows // block_m),
-        "MANY": tiles > PROCESSORS,
-        "num_warps": 4 if block_m == 64 else 8,
+        "MANY": tiles > clusters,
+        "num_warps": 4 if own == 64 else 8,
         "num_stages": stages,
+        "num_ctas": num_ctas,
     }
-    return Part(*columns, (*block, 128 // size), min(tiles, PROCESSORS), options)
+    return Part(*columns, (*block, 128 // size), min(tiles, clusters), options)
 
 
 @lru_cache(maxsize=4096)
@@ -199,6 +203,7 @@ def readable(x: Array, turned: bool = False) -> Array:
 def multiply(
     a: Array, b: Array, bias: Array | None = None, turned: bool = False, out: Array | None = None,
     block: tuple[int, int] | None = None, num_stages: int = 0, precision: str = "ieee",
+    num_ctas: int = 1,
 ) -> Array:  # fmt: skip
     """Return a @ b (a @ b.T where `turned`), or gelu of it with a bias added.
 
@@ -212,6 +217,8 @@ def multiply(
         block: Tiles of the result, in place of those that suit an H200.
         num_stages: Boxes in flight, likewise; 0 leaves it to the rule.
         precision: How float32 is multiplied: see `tile.dot`.
+        num_ctas: Processors that take a tile of that `block` together, each some of its rows; on
+            Hopper each brings a part of what all need of b to all.
     """
     m, k = a.shape
     n = b.shape[0 if turned else 1]
@@ -221,7 +228,7 @@ def multiply(
     turned = turned or b.itemsize != 2
     parts = cut(m, n, k, a.itemsize)
     if block:
-        parts = (part(m, (0, n), k, a.itemsize, block, num_stages),)
+        parts = (part(m, (0, n), k, a.itemsize, block, num_stages, num_ctas),)
     for first, last, (block_m, block_n, block_k), programs, options in parts:
         some = b[first:last] if turned else b[:, first:last]
         matmul[programs,](

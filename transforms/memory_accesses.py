@@ -13,6 +13,7 @@ from functools import cached_property
 from mlir import ir
 
 from tiledsl.dialects import tgpu, tile
+from tiledsl.dialects.contracts import operations
 from tiledsl.dialects.diagnostics import CompilerBug
 from tiledsl.dialects.layout import LinearLayout
 from tiledsl.dialects.layouts import Layouts
@@ -25,6 +26,7 @@ from tiledsl.transforms.shared_uses import buffer_bytes, buffer_uses, reads_shar
 from tiledsl.transforms.slot_index import Slot, constant_of, slot_of
 from tiledsl.transforms.stores_in_flight import BoxStore, Wait
 
+_GLOBAL = (tile.LoadOp, tile.StoreOp, tile.AtomicRmwOp, tile.AtomicCasOp, tgpu.AsyncCopyOp)
 _MEETINGS = (tgpu.BarrierOp, tgpu.WarpgroupBarrierOp)
 
 
@@ -107,6 +109,29 @@ class Accesses:
                 return Action(touched=(self._atomic(op),))
             case _:
                 return None
+
+    def may_meet(self) -> bool:
+        """Whether the order of global memory may make the blocks that run a program meet.
+
+        That is asked before `insert_barriers` knows, and then in doubt yes.
+        """
+        if not self.split:
+            return False
+        ops = list(operations(self.kernel.operation))
+        touched = [(op, one) for op in ops for one in self._touched(op)]
+        for number, (op, one) in enumerate(touched):
+            if one.writes and _in_loop(op) and not _goes_round(op, one):
+                return True
+            others = (other for _, other in touched[number + 1 :])
+            if any(one.conflicts(other) or other.conflicts(one) for other in others):
+                return True
+        return any(isinstance(op, tile.BarrierOp) for op in ops)
+
+    def _touched(self, op: ir.OpView) -> Sequence[Global]:
+        if isinstance(op, tile.DescriptorLoadOp | tile.DescriptorStoreOp):
+            return [Global(self.bases(op.box.base), isinstance(op, tile.DescriptorStoreOp))]
+        found = self.of(op) if isinstance(op, _GLOBAL) else None
+        return () if found is None else found.touched
 
     @cached_property
     def split(self) -> bool:
@@ -192,6 +217,22 @@ class Accesses:
         if ptr not in self._bases:
             self._bases[ptr] = pointer_bases(ptr, self.kernel)
         return self._bases[ptr]
+
+
+def _in_loop(op: ir.OpView) -> bool:
+    around = op.operation.parent
+    while around is not None and around.operation.name != "func.func":
+        if around.operation.name in ("scf.for", "scf.while"):
+            return True
+        around = around.operation.parent
+    return False
+
+
+def _goes_round(op: ir.OpView, one: Global) -> bool:
+    """Whether a write needs no order with itself in another trip of a loop."""
+    if isinstance(op, tile.DescriptorStoreOp):
+        return op.apart
+    return not one.conflicts(one)
 
 
 def _by_warpgroup(alloc: tgpu.AllocOp) -> bool:

@@ -145,6 +145,9 @@ def find_split(
     loops = _loops_around(inner)
     if not only_boxes(what) or loops is None or warps_of(kernel) > _MOST_WARPS:
         return None
+    # Where roles part, not all threads come to where blocks meet.
+    if accesses.may_meet():
+        return None
     level = inner_slice(GrowingLoop(inner), what)
     loads = [*level.loads, *(op for op in level.ops if isinstance(op, tile.LoadOp))]
     levels = [level]
