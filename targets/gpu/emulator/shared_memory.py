@@ -174,6 +174,12 @@ class SharedMemory:
         """Return elements as `load` does, unchecked: what an asynchronous read finds at last."""
         return self._words.gather(offset + self._base[lanes], size, count)
 
+    def visit(self, access: Access, offset: Offsets, width: int, by: NDArray[np.intp]) -> None:
+        """Check and note a read by warps of other blocks, of the blocks of the access's lanes."""
+        touch, bad = self._checked(access, offset, width, None, "read")
+        touch.warp = by
+        self._note_read(access, touch, bad)
+
     def granules(self, lanes: Lanes, offset: Offsets, width: int) -> Granules:
         """Return the flat granules that accesses within bounds touch, (lanes, granules)."""
         return granules_of(offset + self._base[lanes], width, self._shift)

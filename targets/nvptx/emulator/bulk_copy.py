@@ -25,7 +25,7 @@ from tiledsl.targets.gpu.emulator.findings import Kind
 from tiledsl.targets.gpu.emulator.pending import Pending
 from tiledsl.targets.gpu.emulator.program import Instruction
 from tiledsl.targets.nvptx.emulator.async_proxy import AsyncProxy
-from tiledsl.targets.nvptx.emulator.clusters import Clusters
+from tiledsl.targets.nvptx.emulator.clusters import Clusters, Visits
 from tiledsl.targets.nvptx.emulator.mbarrier_state import BYTES, Mbarriers, Use
 
 if TYPE_CHECKING:
@@ -72,6 +72,9 @@ class Arrival:
         known = machine.access(self.instruction, use.lanes)
         stand_in = machine.part(Clusters).stand_in(use.block)
         machine.part(AsyncProxy).check_bytes(known, stand_in, use.offset, BYTES)
+        if int(machine.cohort.block_of[self.lane]) != self.block:
+            visits = machine.part(Visits)
+            visits.note(self.instruction, use.lanes, use.block, use.offset, BYTES)
 
         def arrive(rows: NDArray[np.intp]) -> None:
             found = self.fetch() if values is None else values

@@ -30,7 +30,7 @@ from tiledsl.targets.gpu.emulator.cohort import Access, Lanes, Mask
 from tiledsl.targets.gpu.emulator.findings import Kind
 from tiledsl.targets.gpu.emulator.program import Instruction
 from tiledsl.targets.gpu.emulator.shared_memory import Granules
-from tiledsl.targets.nvptx.emulator.clusters import Clusters
+from tiledsl.targets.nvptx.emulator.clusters import Clusters, Visits
 
 if TYPE_CHECKING:
     from tiledsl.targets.nvptx.emulator.machine import Machine
@@ -137,6 +137,10 @@ class Mbarriers:
         own = machine.cohort.block_of[lanes] == block
         access = machine.access(instruction, lanes[own])
         machine.shared.load(access, offset[own], BYTES)
+        if not own.all():
+            other = ~own
+            visits = machine.part(Visits)
+            visits.note(instruction, lanes[other], block[other], offset[other], BYTES)
         return Use(instruction, lanes, block, offset, machine.cohort.warp_of[lanes])
 
     def granules(self) -> Granules:
