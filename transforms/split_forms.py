@@ -36,9 +36,13 @@ _WARPGROUP_ROWS = 64
 _HINT = "num_ctas=1 runs the program in one block"
 
 
-def fault(op: ir.OpView, message: str) -> KernelError:
+class Conflict(KernelError):
+    """What is made once is wanted in several forms."""
+
+
+def fault(op: ir.OpView, message: str, kind: type[KernelError] = KernelError) -> KernelError:
     """Return the error that points at an op."""
-    return KernelError(f"num_ctas: {message}", Span.of(op.operation.location), _HINT)
+    return kind(f"num_ctas: {message}", Span.of(op.operation.location), _HINT)
 
 
 def operand_forms(op: ir.OpView, form: Form) -> list[Form]:
@@ -210,7 +214,9 @@ class Forms:
             what = "product" if isinstance(op, tile.DotOp) else "tile"
             found = " and ".join(sorted(map(_words, forms)))
             message = f"expected a {what} that is used split in one way, found it used {found}"
-            raise fault(cause or op, message)
+            wanted = [self._wanted.get(one, {}) for one in op.operation.results]
+            whole = [causes[None] for causes in wanted if None in causes]
+            raise fault(whole[0] if whole else cause or op, message, Conflict)
 
     def cost(self) -> int:
         """Say how good the choice is: less is better.

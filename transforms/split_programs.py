@@ -14,7 +14,8 @@ sees the kernel of one block, over smaller tiles.
   first block alone prints.
 
 How a tile is split is chosen for each op that writes, from the last to the first: the dimension
-which costs least (`Forms.cost`), in doubt the first. Where none will do, the first block writes it.
+which costs least (`Forms.cost`), in doubt the first. Where none will do, the first block writes it,
+unless that is because one product is wanted in two ways: then nothing good would come of it.
 
 Blocks meet where program order of global memory asks for it (`insert_barriers`). Whether all boxes
 that a store writes begin at multiples of the whole tile (`apart`) is noted while that is known.
@@ -50,6 +51,7 @@ from tiledsl.transforms.lanes import Lanes, select
 from tiledsl.transforms.rewrite import attributes_of
 from tiledsl.transforms.scf_ops import if_else
 from tiledsl.transforms.split_forms import (
+    Conflict,
     Effect,
     Form,
     Forms,
@@ -110,22 +112,26 @@ def _refuse_what_differs(op: ir.OpView) -> None:
 def _with_effect(op: Effect, forms: Forms) -> Forms:
     """Return the forms with an effect's in the way that costs least."""
     held = op.tile if isinstance(op, tile.DescriptorStoreOp) else op.operation.operands[0]
-    shape = shape_of(held.type)
-    wanted: list[Form] = [n for n, extent in enumerate(shape) if extent >= forms.parts]
     found: list[Forms] = []
-    first: KernelError | None = None
-    for form in (*wanted, None):
-        trial = forms.copy()
-        try:
-            trial.act(op, form)
-        except KernelError as error:
-            first = first or error
-        else:
-            found.append(trial)
-    if not found:
-        assert first is not None  # there was at least one way to try
-        raise first
-    return min(found, key=Forms.cost)
+    conflict: Conflict | None = None
+    for form, extent in enumerate(shape_of(held.type)):
+        if extent >= forms.parts:
+            trial = forms.copy()
+            try:
+                trial.act(op, form)
+            except Conflict as error:
+                conflict = conflict or error
+            except KernelError:
+                pass  # this dimension will not do
+            else:
+                found.append(trial)
+    if found:
+        return min(found, key=Forms.cost)
+    if conflict is not None:
+        raise conflict
+    alone = forms.copy()
+    alone.act(op, None)
+    return alone
 
 
 # The kernel of one block.
@@ -314,7 +320,7 @@ class _Build:
     def _hint(self, op: tile.HintOp, source: ir.Value, form: int) -> ir.Value:
         """Build a hint for a part: runs are no longer than it, and begin where it does."""
         part = shape_of(source.type)[form]
-        found: dict[str, list[int] | None] = {}
+        found: dict[str, Any] = {}
         for name in ("divisibility", "contiguity", "constancy"):
             given: list[int] | None = getattr(op, name)
             found[name] = None if given is None else list(given)

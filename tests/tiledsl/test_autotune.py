@@ -317,8 +317,8 @@ def test_threads_tune_once() -> None:
         ),
         (
             {"configs": [tile.Config({}, warps=3)]},
-            "tile.autotune: expected options among num_warps, num_stages, fp_contract, fast_math, "
-            "ptxas_options, max_registers, debug, found warps",
+            "tile.autotune: expected options among num_warps, num_stages, num_ctas, fp_contract, "
+            "fast_math, ptxas_options, max_registers, debug, found warps",
         ),
     ],
 )  # fmt: skip

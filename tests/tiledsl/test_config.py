@@ -1,7 +1,5 @@
 """Configurations of a kernel."""
 
-import pytest
-
 import tiledsl as tile
 
 
@@ -18,7 +16,7 @@ def test_a_configuration_gives_parameters_and_options() -> None:
     assert "maxnreg" not in tile.Config({}).all_kwargs()
 
 
-def test_programs_do_not_share_their_work() -> None:
-    assert tile.Config({}, num_ctas=1).num_ctas == 1
-    with pytest.raises(tile.KernelError, match="Config: expected num_ctas to be 1, found 2"):
-        tile.Config({}, num_ctas=2)
+def test_blocks_of_a_program_are_an_option_like_others() -> None:
+    assert "num_ctas" not in tile.Config({}, num_ctas=1).all_kwargs()
+    assert tile.Config({}, num_ctas=2).all_kwargs()["num_ctas"] == 2
+    assert repr(tile.Config({}, num_ctas=2)) == "num_warps=4, num_stages=3, num_ctas=2"

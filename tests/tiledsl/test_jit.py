@@ -85,7 +85,7 @@ def test_a_launch_returns_the_compiled_kernel_and_reuses_it() -> None:
         (
             lambda x, o: scale[1](x, o, 1, 1.0, warps=3),
             "kernel `scale`: no parameter or option is called `warps`\n  hint: parameters: x, out, n, s, BLOCK; "
-            "options: num_warps, num_stages, fp_contract, fast_math, ptxas_options, max_registers, debug",
+            "options: num_warps, num_stages, num_ctas, fp_contract, fast_math, ptxas_options, max_registers, debug",
         ),
         (
             lambda x, o: scale[1]([1.0], o, 1, 1.0),
@@ -120,6 +120,8 @@ def test_a_launch_returns_the_compiled_kernel_and_reuses_it() -> None:
         ),
         (lambda x, o: scale[1](x, o, 1, 1.0, num_warps=3), "num_warps: expected a power of two from 1 to 32, found 3"),
         (lambda x, o: scale[1](x, o, 1, 1.0, num_stages=0), "num_stages: expected an integer from 1 to 16, found 0"),
+        (lambda x, o: scale[1](x, o, 1, 1.0, num_ctas=3), "num_ctas: expected a power of two from 1 to 8, found 3"),
+        (lambda x, o: scale[1](x, o, 1, 1.0, num_ctas=16), "num_ctas: expected a power of two from 1 to 8, found 16"),
         (lambda x, o: scale[(-1,)](x, o, 1, 1.0), "grid: expected 0 to 2147483647 programs on axis 0, found -1"),
     ],
 )  # fmt: skip

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -71,6 +72,7 @@ class Machine:
         program: The program's index along the axes of the grid.
         grid: Programs along each axis.
         shared: Its shared memory.
+        block: Which of the blocks that run the program it is.
     """
 
     memory: Memory
@@ -78,6 +80,7 @@ class Machine:
     grid: tuple[int, int, int] = (1, 1, 1)
     shared: SharedMemory = field(default_factory=SharedMemory)
     values: dict[ir.Value, Any] = field(default_factory=dict[ir.Value, Any])
+    block: int = 0
 
     def run(self, module: ir.Module, *arguments: Any) -> list[Any]:
         """Run the first public function of `module`; return what it returns."""
@@ -142,6 +145,10 @@ class Machine:
                 return [np.array(self.program[op.axis], np.int32)]
             case tile.NumProgramsOp():
                 return [np.array(self.grid[op.axis], np.int32)]
+            case tile.BlockIdOp():
+                return [np.array(self.block, np.int32)]
+            case tile.ScanOp():
+                return [_scan(op.combine, operands[0], op.axis)]
             case tile.SplitOp():
                 return [operands[0][..., 0], operands[0][..., 1]]
             case tile.LoadOp():
@@ -150,7 +157,7 @@ class Machine:
                 self._store(op)
                 return []
             case tile.ReduceOp():
-                return [_reduce(op.kind, operands[0], op.axis)]
+                return [_reduce(op.kind or op.combine, operands[0], op.axis)]
             case tile.DotOp() | tgpu.MmaOp() | tgpu.FmaDotOp():
                 a, b, acc = operands
                 wide = np.float64 if acc.dtype.kind != "i" else np.int64
@@ -221,8 +228,24 @@ class Machine:
 
 
 def _reduce(kind: str, source: Array, axis: int) -> Array:
-    functions: dict[str, Callable[..., Any]] = {"add": np.sum, "max": np.max, "min": np.min}
-    return np.asarray(functions[kind](source, axis)).astype(source.dtype)
+    functions: dict[str, Callable[..., Any]] = {
+        "add": np.sum,
+        "max": np.max,
+        "min": np.min,
+        "first": partial(_one_along, 0),
+        "last": partial(_one_along, -1),
+    }
+    return np.asarray(functions[kind.partition("_")[0]](source, axis)).astype(source.dtype)
+
+
+def _one_along(place: int, source: Array, axis: int) -> Array:
+    return np.take(source, place, axis)
+
+
+def _scan(combine: str, source: Array, axis: int) -> Array:
+    if combine.startswith("last"):
+        return source
+    return np.cumsum(source, axis).astype(source.dtype)
 
 
 def _read_unsigned(op: ir.OpView, *operands: Array) -> list[Array]:
