@@ -476,8 +476,10 @@ def jit(
             `tile.constexpr` values known at compile time.
         do_not_specialize: Parameters, by name or position, of which the compiler shall know no more
             than the type: one kernel serves whether an integer is 1, a multiple of 16 or neither.
-        **options: Defaults for the options that a launch may give: num_warps, num_stages,
-            fp_contract, fast_math, ptxas_options, max_registers, debug.
+        **options: Defaults for the options that a launch may give: num_warps, num_stages, num_ctas,
+            fp_contract, fast_math, ptxas_options, max_registers, debug. With num_ctas=2 a program
+            is run by a cluster of two thread blocks on chips that have those, which split its
+            tiles among them; results are the same as with 1, and so is the grid.
 
     Raises:
         KernelError: An option is unknown, it is no Python function, or it takes *args or **kwargs.

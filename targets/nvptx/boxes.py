@@ -4,7 +4,10 @@ One thread issues a trip's copies under a predicate, without a branch. A box wid
 permutation's pattern is copied in pieces of that width, which is how `wgmma` wants it to lie.
 Copies to tensors are issued by one thread too, or by one of each warpgroup.
 
-Source: PTX ISA 8.7, "cp.async.bulk.tensor" and "mbarrier".
+Where blocks share out a box among them, each copies its rows of it to the same place in all, and
+warps arrive at the mbarriers of all.
+
+Source: PTX ISA 8.7, "cp.async.bulk.tensor", "mbarrier" and "mapa".
 """
 
 from __future__ import annotations
@@ -120,9 +123,14 @@ def _issuer(lowering: Lowering, warp: int = 0) -> ir.Value:
     return lowering.once(f"thread {first}", compare)
 
 
-def block_of() -> ir.Value:
+def _block_of(lowering: Lowering) -> ir.Value:
     """Return which of the blocks that run the program this is: %cluster_ctarank."""
-    return emit.intrinsic("llvm.nvvm.read.ptx.sreg.cluster.ctarank", [], integer(32))
+    name = "llvm.nvvm.read.ptx.sreg.cluster.ctarank"
+    return lowering.once("block", lambda: emit.intrinsic(name, [], integer(32)))
+
+
+def _block_id(lowering: Lowering, op: tile_dialect.BlockIdOp) -> None:
+    lowering.define(op.id, _block_of(lowering))
 
 
 def _warp(lowering: Lowering) -> ir.Value:
@@ -246,7 +254,7 @@ def _box_copy(lowering: Lowering, op: tgpu.BoxCopyOp) -> None:
     buffer, every = lowering.value(op.buffer), 0
     if op.blocks > 1:
         rows, every = operand.shape[0] // op.blocks, (1 << op.blocks) - 1
-        block = lowering.once("block", block_of)
+        block = _block_of(lowering)
         outer[-1] = arith.addi(outer[-1], arith.muli(block, i32(rows)))
         buffer = emit.gep(buffer, arith.muli(block, i32(operand.offset(rows, 0))), integer(8))
     with _in_issuing_warp(lowering, op.issuer):
@@ -324,10 +332,6 @@ def _warpgroup_barrier(lowering: Lowering, op: tgpu.WarpgroupBarrierOp) -> None:
     number = arith.addi(group, i32(_FIRST_BARRIER))
     threads = i32(WARPGROUP * lowering.machine.warp_size)
     emit.intrinsic("llvm.nvvm.barrier.cta.sync.aligned.count", [number, threads])
-
-
-def _block_id(lowering: Lowering, op: tile_dialect.BlockIdOp) -> None:
-    lowering.define(op.id, lowering.once("block", block_of))
 
 
 HANDLERS: dict[str, Handler] = {

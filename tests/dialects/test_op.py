@@ -30,6 +30,7 @@ func.func private @add(%a: f32, %b: f32) -> f32 {{
 func.func @k(%ptr: !tile.ptr<f32>, %ptrs: {P}, %mask: {M}, %v: {V}, %i: {I}, %s: f32, %n: i32, %c: i1) {{
   %0 = "tile.program_id"() {{axis = 0}} : () -> i32
   %1 = "tile.num_programs"() {{axis = 2}} : () -> i32
+  %block = "tile.block_id"() {{blocks = 2}} : () -> i32
   %2 = "tile.make_range"() {{start = 0, end = 8}} : () -> {I}
   %3 = "tile.splat"(%ptr) : (!tile.ptr<f32>) -> {P}
   %4 = "tile.addptr"(%3, %2) : ({P}, {I}) -> {P}

@@ -1,7 +1,9 @@
 """Which access happened before which: one vector clock a warp, joined at synchronization.
 
 Each warp counts time for itself, and knows how far it has seen the other warps of its block, or of
-the blocks of its cluster, which synchronize as well. What a warp did at time t of its own is ordered before another warp's access if that warp has seen t.
+the blocks of its cluster, which synchronize as well. What a warp did at time t of its own is
+ordered before another warp's access if that warp has seen t.
+
 Barriers of every kind come down to two acts: `release` (make what I did so far known under some
 name, and begin a new time) and `acquire` (learn what was released). All warps are flat numbers.
 
@@ -59,7 +61,7 @@ class Clocks:
         return self.seen[warp, self.rank[warp]]
 
     def times(self) -> Clock:
-        """Return every warp's own time, (clusters, warps); one array for as long as none changes."""
+        """Return every warp's own time, (clusters, warps); one array while none changes."""
         if self._times is None or self._times[0] != self.version:
             own = self.seen[self._every, self.rank]
             self._times = self.version, own.reshape(self.groups, self.group)

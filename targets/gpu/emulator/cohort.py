@@ -94,7 +94,7 @@ class Cohort:
         self._numbers = self.launch_warp[self._by_number].astype(np.int64)
 
     def flat_warp(self, number: NDArray[np.int64]) -> NDArray[np.intp]:
-        """Return the flat warps that have some numbers in the launch, -1 where they are not here."""
+        """Return the flat warps that have some numbers in the launch, -1 for those elsewhere."""
         at = np.minimum(np.searchsorted(self._numbers, number), len(self._numbers) - 1)
         return np.where(self._numbers[at] == number, self._by_number[at], -1)
 

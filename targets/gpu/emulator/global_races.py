@@ -1,10 +1,10 @@
 """Races on global memory: two warps of a launch at one place, one writing, and nothing orders them.
 
-Within a block or a cluster barriers order them, which the clocks know. Between programs nothing does, save
-what a program makes of atomics; in a kernel that has any, only races within a program are looked
-for. Who wrote and who read a place last in this launch is kept by *grain*, the smallest alignment
-that accesses to that allocation have had, and only for allocations that the kernel stores to:
-reads from before the first store are remembered and worked in then, the latest `_KEPT` of them.
+Within a block or a cluster barriers order them, which the clocks know. Between programs nothing
+does, save what a program makes of atomics; in a kernel that has any, only races within a program
+are looked for. Who wrote and who read a place last in this launch is kept by *grain*, the smallest
+alignment that accesses to that allocation have had, and only for allocations that the kernel stores
+to: reads from before the first store are remembered and worked in then, the latest `_KEPT` of them.
 
 A write of the value that is there already is no race: programs may all store one flag. Atomics are
 no plain accesses and are not looked at. Two lanes that store different values to one element in one

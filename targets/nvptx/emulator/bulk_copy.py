@@ -7,8 +7,8 @@ as being read until `wait_group.read`, and as read by the thread that waited fro
 memory is written by `wait_group` or at the kernel's end, the latest of the copies first (LAZY), or
 at the issue (EAGER).
 
-Everything is done in pieces of 16 bytes of shared memory, each with a thread whose block it is moved
-to or from: the one that issued the copy, or (multicast) one of the other block.
+Everything is done in pieces of 16 bytes of shared memory, each with a thread whose block it is
+moved to or from: the one that issued the copy, or (multicast) one of the other block.
 """
 
 from __future__ import annotations

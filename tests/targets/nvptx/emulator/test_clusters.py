@@ -67,6 +67,25 @@ def test_a_block_arrives_at_another_ones_mbarrier(mode: Mode) -> None:
     assert outcome.arrays[0].tolist() == [*range(32)] * 4
 
 
+def test_a_block_must_not_end_before_others_have_arrived() -> None:
+    early = _REMOTE.replace("{meet}", _MEET, 1).replace("{meet}", "")
+    alone = early.replace("W: mbarrier.try_wait", "bra E; W: mbarrier.try_wait")
+    outcome = _run(alone.replace("st.global", "E: st.global"))
+    assert "may have ended" in outcome.findings[0].message
+
+
+@MODES
+def test_what_a_block_stored_others_see_behind_the_barrier_of_their_cluster(mode: Mode) -> None:
+    body = "st.global.u32 [%d2], %r59; {meet} xor.b32 %r3, %r59, 1; sub.s32 %r3, %r3, %r59;"
+    body += "mul.wide.s32 %d3, %r3, 128; add.s64 %d3, %d2, %d3; ld.global.u32 %r4, [%d3];"
+    body += "{meet} st.global.u32 [%d2], %r4;"
+    outcome = _run(body.replace("{meet}", _MEET), mode=mode)
+    assert outcome.findings == []
+    assert outcome.arrays[0][::32].tolist() == [1, 0, 1, 0]
+    assert Kind.RACE in _run(body.replace("{meet}", "", 1).replace("{meet}", _MEET)).kinds
+    assert Kind.RACE in _run(body.replace("{meet}", _MEET, 1).replace("{meet}", "")).kinds
+
+
 def test_an_mbarrier_of_another_block_must_be_made_first() -> None:
     late = _REMOTE.replace("{meet}", "", 1).replace("{meet}", _MEET)
     turned = late.replace("@%p1 mbarrier.init", "setp.eq.u32 %p9, %r59, 9; @%p9 mbarrier.init")
