@@ -241,11 +241,11 @@ class GlobalRaces:
         lanes = np.flatnonzero(np.logical_or.reduce(others, 1))
         number = last[lanes].astype(np.int64) - self._base
         own = cohort.warp_of[access.lanes[lanes]]
-        warp = cohort.flat_warp(number)
+        who = cohort.flat_warp(number)
         group = cohort.clocks.group
-        same = (warp >= 0) & (warp // group == own[:, None] // group)
+        same = (who >= 0) & (who // group == own[:, None] // group)
         time = marks.time.gather(place[lanes], 4, count).reshape(len(lanes), count)
-        unseen = time > cohort.clocks.seen[own[:, None], warp % group]
+        unseen = time > cohort.clocks.seen[own[:, None], who % group]
         race = others[lanes] & np.where(same, unseen, not cohort.atomic)
         found = np.zeros(len(place), np.bool_)
         found[lanes] = np.logical_or.reduce(race, 1)
