@@ -1,4 +1,4 @@
-"""Kernels that only the benchmarks need: ex03's rows in registers, and Triton's of all kinds.
+"""Kernels that only the benchmarks need: a softmax for its launch, and Triton's of all kinds.
 
 Triton's are written the same way as ours, with the same tiles: descriptors, a loop over tiles and
 the same order.

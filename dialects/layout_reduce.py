@@ -43,6 +43,25 @@ class CrossWarpStep:
     groups: IntArray
 
 
+def over_lanes(gathered: LinearLayout) -> LinearLayout | None:
+    """Return a `CrossWarpStep.gathered` with the partial results in lanes instead of registers.
+
+    Lanes that would hold copies take one each, if there are enough of them: then 32 are combined by
+    a read and five butterflies, where a thread that has them all reads and combines 32.
+    """
+    partials = gathered.shape[0].bit_length() - 1
+    registers, lanes = list(gathered.flat("register")), list(gathered.flat("lane"))
+    free = [i for i, column in enumerate(lanes) if column == 0]
+    if len(free) < partials:
+        return None
+    for i, column in zip(free, registers[:partials], strict=False):
+        lanes[i] = column
+    dims = {name: list(gathered.flat(name)) for name in gathered.in_dims}
+    return LinearLayout.from_flat(
+        {**dims, "register": registers[partials:], "lane": lanes}, gathered.shape
+    )
+
+
 @dataclass(frozen=True, eq=False)
 class ReductionPlan:
     """Steps of a reduction, in order: `register_groups`, `lane_steps`, `cross_warp`.

@@ -31,7 +31,7 @@ from mlir import ir
 from tiledsl.dialects import tgpu, tile
 from tiledsl.dialects.contracts import operations
 from tiledsl.dialects.layout import LinearLayout
-from tiledsl.dialects.layout_reduce import CrossWarpStep, plan_reduction
+from tiledsl.dialects.layout_reduce import CrossWarpStep, over_lanes, plan_reduction
 from tiledsl.dialects.layouts import Layouts
 from tiledsl.dialects.op import Symbol
 from tiledsl.dialects.types import (
@@ -46,6 +46,9 @@ from tiledsl.transforms.conversion_plan import ThroughShared, plan_conversion
 from tiledsl.transforms.rewrite import is_used, replace_uses_except, sink
 from tiledsl.transforms.shared_access import NVIDIA, SharedMemory
 from tiledsl.transforms.shared_uses import reads_shared
+
+_MANY_WARPS = 32
+"""Partial results from which on lanes combine them sooner than each thread by itself."""
 
 
 def share_conversions(
@@ -153,9 +156,11 @@ def _share_reduction(op: tile.ReduceOp, step: CrossWarpStep, layouts: Layouts) -
         sources, results=types(step.partial), axis=op.axis, loc=loc, ip=before, **flags
     )
     shared = LinearLayout.identity(shape)
+    # Named combinations may be made in any order, others only in that of the axis.
+    spread = over_lanes(step.gathered) if op.kind and shape[0] >= _MANY_WARPS else None
     loaded = [
         _through_shared(value, shared, type_, operation, layouts)
-        for value, type_ in zip(partial.results_, types(step.gathered), strict=True)
+        for value, type_ in zip(partial.results_, types(spread or step.gathered), strict=True)
     ]
     results = [value.type for value in operation.results]
     whole = tile.ReduceOp.build(

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 
 from tiledsl.dialects.layout import LinearLayout
 from tiledsl.dialects.layout_blocked import blocked
-from tiledsl.dialects.layout_reduce import ReductionPlan, plan_reduction
+from tiledsl.dialects.layout_reduce import ReductionPlan, over_lanes, plan_reduction
 
 from .test_layout import surjective_layouts
 
@@ -57,6 +57,30 @@ def test_a_blocked_row_reduces_in_registers_then_lanes_then_warps():
     ]
     assert plan.cross_warp is not None
     assert plan.cross_warp.groups.shape == (2, 4)
+
+
+@pytest.mark.parametrize("warps", [16, 32])
+def test_partial_results_of_many_warps_fit_into_lanes(warps: int):
+    layout = blocked((1, 8192), (1, 8), (1, 32), (1, warps))
+    step = plan_reduction(layout, 1).cross_warp
+    assert step is not None
+    spread = over_lanes(step.gathered)
+    assert spread is not None
+    held = spread.table[0, 0, :, 0]
+    assert sorted(set(held.tolist())) == list(range(warps))
+    whole = plan_reduction(spread, 0)
+    assert whole.layout == plan_reduction(layout, 1).layout
+    assert whole.cross_warp is None
+    assert len(whole.lane_steps) == warps.bit_length() - 1
+    tensor = np.arange(warps)
+    got = simulate_sum(whole, spread, tensor)
+    assert np.array_equal(got, np.full(got.shape, tensor.sum()))
+
+
+def test_partial_results_stay_in_registers_where_lanes_hold_other_rows():
+    step = plan_reduction(blocked((16, 128), (1, 4), (16, 2), (1, 16)), 1).cross_warp
+    assert step is not None
+    assert over_lanes(step.gathered) is None
 
 
 def test_a_row_within_a_warp_needs_no_shared_memory():
