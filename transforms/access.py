@@ -14,6 +14,7 @@ from mlir import ir
 
 from tiledsl.dialects.layout import LinearLayout
 from tiledsl.transforms.slot_index import Slot
+from tiledsl.transforms.trip_stripes import Stripe
 
 THREAD_0 = "thread 0"
 Maker = tuple[ir.Value, LinearLayout] | str
@@ -131,6 +132,8 @@ class Global:
         acquires: Whether everything later comes after it.
         releases: Whether everything earlier comes before it.
         region: What a copy from shared memory writes.
+        stripe: Where it is in each trip of a loop, and
+        passed: whether it was made in an earlier trip of that loop.
     """
 
     bases: frozenset[int] | None
@@ -140,6 +143,8 @@ class Global:
     acquires: bool = False
     releases: bool = False
     region: Region | None = None
+    stripe: Stripe | None = None
+    passed: bool = False
 
     def conflicts(self, later: Global) -> bool:
         """Whether a barrier must stand between this and a later access."""
@@ -150,6 +155,8 @@ class Global:
         if not (self.writes or later.writes) or (self.kind and self.kind == later.kind):
             return False
         if self.maker is not None and self.maker == later.maker:
+            return False
+        if self.passed and self.stripe is not None and self.stripe.passes(later.stripe):
             return False
         if self.region is None or later.region is None:
             return self._meets(later)

@@ -15,7 +15,8 @@ An asynchronous copy writes until it is waited for; others see what it wrote aft
 follows the wait.
 
 Global memory follows program order as well, as far as threads of one program are concerned: two
-accesses through one pointer argument conflict if one writes, unless the same thread makes both.
+accesses through one pointer argument conflict if one writes, unless the same thread makes both or
+they belong to different trips of a loop that each touch a piece of their own (`trip_stripes`).
 Atomics publish and acquire for the whole program: those that release come after all earlier
 accesses, those that acquire before all later ones; two that commute need no order.
 

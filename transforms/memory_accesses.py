@@ -25,6 +25,7 @@ from tiledsl.transforms.rewrite import is_used, terminator
 from tiledsl.transforms.shared_uses import buffer_bytes, buffer_uses, reads_shared
 from tiledsl.transforms.slot_index import Slot, constant_of, slot_of
 from tiledsl.transforms.stores_in_flight import BoxStore, Wait
+from tiledsl.transforms.trip_stripes import stripe_of
 
 _GLOBAL = (tile.LoadOp, tile.StoreOp, tile.AtomicRmwOp, tile.AtomicCasOp, tgpu.AsyncCopyOp)
 _MEETINGS = (tgpu.BarrierOp, tgpu.WarpgroupBarrierOp)
@@ -167,7 +168,8 @@ class Accesses:
             return Global(self.bases(ptr), writes, THREAD_0 if writes else None)
         # What every block has whole several make, or one of them alone writes.
         layout = None if self.split else self._by_one(ptr.type)
-        return Global(self.bases(ptr), writes, None if layout is None else (ptr, layout))
+        maker = None if layout is None else (ptr, layout)
+        return Global(self.bases(ptr), writes, maker, stripe=stripe_of(ptr, self._facts))
 
     def _box(self, op: tgpu.BoxStoreOp) -> Global:
         """Read what a copy from shared memory writes.

@@ -183,6 +183,10 @@ class State:
         def forgotten(one: Global) -> Global:
             if isinstance(one.maker, tuple) and _inside(one.maker[0], loop):
                 one = replace(one, maker=None)
+            if one.stripe is not None:
+                # Of another loop there may be another run by then.
+                same = one.stripe.loop == loop
+                one = replace(one, stripe=one.stripe if same else None, passed=same)
             if one.region is None:
                 return one
             return replace(one, region=one.region.forgotten(lambda v: _inside(v, loop)))

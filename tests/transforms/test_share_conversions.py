@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 from mlir import ir
 
-from tiledsl.dialects import contracts
+from tiledsl.dialects import contracts, tile
 from tiledsl.dialects.context import parse
 from tiledsl.dialects.contracts import operations
+from tiledsl.dialects.layouts import Layouts
 from tiledsl.transforms.share_conversions import share_conversions
 
 from .layout_oracle import fault
@@ -90,6 +92,34 @@ def test_a_reduction_across_warps_is_reduced_twice():
     assert shared(reduce(0, "columns")) == [
         "tgpu.partial_reduce", *TRIP, "tile.reduce", "math.exp",
     ]  # fmt: skip
+
+
+WARPS = """
+  "tgpu.layout"() {sym_name = "w16", map = "register=[[512]] lane=[[1],[2],[4],[8],[16]] warp=[[32],[64],[128],[256]] shape=[1024]"} : () -> ()
+  "tgpu.layout"() {sym_name = "w32", map = "register=[] lane=[[1],[2],[4],[8],[16]] warp=[[32],[64],[128],[256],[512]] shape=[1024]"} : () -> ()
+"""
+
+
+@pytest.mark.parametrize(
+    ("warps", "kind", "lanes"), [(32, "add", True), (32, "", False), (16, "add", False)]
+)
+def test_many_warps_partial_results_are_combined_in_lanes(
+    warps: int, kind: str, lanes: bool
+) -> None:
+    text = f"""%t = arith.constant dense<0.0> : tensor<1024xf32, @w{warps}>
+      %r = "tile.reduce"(%t) {{axis = 0 : i64, combine = @add, kind = "{kind}", {ONE}}} :
+        (tensor<1024xf32, @w{warps}>) -> f32
+      math.exp %r : f32
+    """
+    module = parse(f"module {{ {LAYOUTS} {WARPS} {ADD} func.func @kernel() {{ {text} return }} }}")
+    with module.context, ir.Location.unknown():
+        share_conversions(module)
+    contracts.check(module, contracts.TGPU)
+    assert fault(module, shared=True) is None
+    layouts = Layouts(module)
+    *_, last = (op for op in operations(module.operation) if isinstance(op, tile.ReduceOp))
+    gathered = layouts.of(last.sources[0].type)
+    assert gathered.registers == (1 if lanes else warps)
 
 
 ATOMIC = """%o = "tile.atomic_rmw"(%p, %r) {kind = "fadd"} : (PTR, TILE) -> TILE
