@@ -1,10 +1,10 @@
-"""Ten kernels that are right on every target, for planting faults in: what emulators must notice.
+"""Eleven kernels that are right on every target, for planting faults in: what emulators must notice.
 
 Between them they use what kernels synchronize for: masks, reductions and scans across warps,
-conversions of layouts, pipelined copies, matrix products, atomics. Each is launched with several
-sizes, all of them ragged: for each predicate there is one where it is false for some lanes, one
-where it is false for whole warps, and kernels have one path for vectors and one for single
-elements. Rows end before the next ones begin; what is between them no kernel may read (`PADDING`,
+conversions of layouts, pipelined copies, matrix products, atomics, values that programs hand over.
+Each is launched with several sizes, all of them ragged: for each predicate there is one where it is
+false for some lanes, one where it is false for whole warps, and kernels have one path for vectors
+and one for single elements. Rows end before the next ones begin; what is between them no kernel may read (`PADDING`,
 which counts as never written) or write (77).
 """
 
@@ -247,11 +247,31 @@ def chained() -> None:
     chained_kernel[1,](a, b, c + c.T, _out(64, 64), N=64)
 
 
+@tile.jit
+def handed_over_kernel(x, parts, tickets, out, n, BLOCK: tile.constexpr, PARTS: tile.constexpr):
+    part = tile.program_id(0)
+    lane = tile.arange(0, BLOCK)
+    at = part * BLOCK + lane
+    tile.store(parts + at, tile.load(x + at, mask=at < n, other=0) * 2)
+    if tile.atomic_add(tickets, 1, sem="acq_rel") == PARTS - 1:
+        total = tile.zeros((BLOCK,), tile.float32)
+        for other in range(PARTS):
+            total = total + tile.load(parts + other * BLOCK + lane)
+        tile.store(out + lane, total)
+
+
+def handed_over() -> None:
+    """Let the last program read what the others stored: its atomic orders them."""
+    for n in (1020, 602, 90):
+        tickets = np.zeros(1, np.int32)
+        handed_over_kernel[4,](_normal(n), _out(1024), tickets, _out(256), n, BLOCK=256, PARTS=4)
+
+
 GOOD: dict[str, Callable[[], None]] = {
     one.__name__: one
     for one in (
         *(add, softmax, layer_norm, matmul, attention),
-        *(scan, argmax, histogram, transpose, chained),
+        *(scan, argmax, histogram, transpose, chained, handed_over),
     )
 }
 """By name."""

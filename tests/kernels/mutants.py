@@ -2,7 +2,8 @@
 
 What is taken away is one of
 
-- barrier, wait, fence, matrix, shuffle: that instruction;
+- barrier, wait, fence, matrix, shuffle: that instruction; of an instruction that releases or
+  acquires beside what else it does (PTX), that: it becomes a relaxed one;
 - predicate (PTX): the guard of an instruction or a branch, which then is always executed or taken;
 - predicate (AMD): an instruction that narrows or widens exec; the condition of a branch, which then
   is always taken; or the choice, by a lane's mask, between the address that a load is asked for and
@@ -40,7 +41,8 @@ _PTX = {
     "barrier": r"\s+bar(rier)?\.(sync|cta|warp)\S*\s",
     # Of a loop around mbarrier.try_wait, the branch back is what waits.
     "wait": r"\s+(cp\.async\.(wait|commit)|wgmma\.(wait|commit)|@!?\w+\s+bra(\.uni)?\s+again;)",
-    "fence": r"\s+(fence|membar|wgmma\.fence)\b",
+    "fence": r"\s+(@!?%p\d+\s+)?(?P<ordered>(atom|red)\.(acq_rel|acquire|release)\b)|"
+    r"\s+(fence|membar|wgmma\.fence)\b",
     "matrix": r"\s+(mma\.sync|wgmma\.mma_async)\.",
     "shuffle": r"\s+shfl\.sync\.",
     "predicate": r"\s+(?P<guard>@!?%p\d+)\s",
@@ -93,6 +95,8 @@ def _without(
     if guard is not None:
         probe = replaced(lines, {number: _trap_where_false(guard) + line})
         return {number: line.replace(guard, "", 1)}, probe
+    if match.groupdict().get("ordered"):
+        return {number: re.sub(r"\.(acq_rel|acquire|release)\b", ".relaxed", line, count=1)}, None
     if "s_cbranch_" in match[0]:
         return {number: re.sub(r"s_cbranch_\w+", "s_branch", line)}, None
     last = number

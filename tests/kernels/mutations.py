@@ -23,6 +23,7 @@ in turn and tells which it was. None asks the emulator's own checks. In this lau
 - *a barrier*: no two instructions by which two warps touch one byte, one of them writing, are
   between two barriers now that were not before (those that were, mbarriers order);
 - *a fence of global memory*: no warp touches a byte of it that another warp writes, but by atomics;
+- *an invalidation of AMD's caches*: another one comes before any load, whatever branches are taken;
 - *a fence for NVIDIA's asynchronous proxy*: without a branch, no plain write to shared memory comes
   between the one before and it, or nothing that the proxy does between it and the next one;
 - *a fence for mbarriers or wgmma*: another one covers it in time, for taking both away is noticed.
@@ -66,8 +67,9 @@ from tiledsl.targets.nvptx import ptxas
 # --- fences that order nothing -------------------------------------------------------------------
 
 _ORDERS_GLOBAL = re.compile(
-    r"membar|fence\.(acq_rel|sc|acquire|release)|buffer_(wbl2|inv|gl)|global_(wb|inv)"
+    r"(@!?%p\d+\s+)?(atom|red)\.|membar|fence\.(acq_rel|sc|acquire|release)|buffer_(wbl2|inv|gl)|global_(wb|inv)"
 )
+_INVALIDATES = re.compile(r"buffer_(inv|gl\d_inv|wbinvl1)|global_inv")
 _PROXY = "fence.proxy.async"
 
 
@@ -86,6 +88,21 @@ def _comes(lines: Iterator[str], form: str) -> bool:
         if line.startswith((_PROXY, "ret;")):
             return False
         if re.match(rf"{form}|\$L__BB\w+:|(@!?%p\d+\s+)?bra\b", line):
+            return True
+    return False
+
+
+def _precedes_another(text: str, fence: int) -> bool:
+    """Say whether AMD's caches are invalidated once more before anything is loaded through them."""
+    lines = [line.strip() for line in text.splitlines()]
+    for another in range(fence + 1, len(lines)):
+        if re.match(r"(global|flat|buffer)_load|s_endpgm", lines[another]):
+            return False
+        between = lines[fence + 1 : another]
+        leaving = (re.match(r"s_c?branch\w* (\S+)", line) for line in between)
+        if lines[another] == lines[fence] and all(
+            f"{one[1]}:" in between for one in leaving if one is not None
+        ):
             return True
     return False
 
@@ -222,6 +239,8 @@ class Recorded:
             return "no conflict more" if trace.conflicts <= self.original.conflicts else ""
         if mutant.was.startswith(_PROXY):
             return "orders nothing" if _orders_nothing(self.text, mutant.line) else ""
+        if _INVALIDATES.match(mutant.was) and _precedes_another(self.text, mutant.line):
+            return "once more before a load"
         if mutant.line in effects.unused and not self.original.passes():
             return "not used"
         if mutant.line in effects.lds_stores and not self._needs_barrier_below(mutant.line):

@@ -77,6 +77,7 @@ def _atomic(
         waits.order(space.reaches(machine, address, lanes, found.size), writes=True)
         value, compare = _data(machine, lanes, register, found)
         access = Access(machine.cohort, instruction, lanes.threads)
+        machine.memory.orders.release(lanes.threads)
         old = as_words(_act(machine, space, access, found, address, value, compare))
 
         def deliver(words: Words | None, waves: Mask | None) -> None:

@@ -108,22 +108,16 @@ def _wait(parsed: Parsed, context: Context) -> End:
     return end
 
 
-def _fence(parsed: Parsed, context: Context) -> Step:
-    """Decode an instruction that concerns caches only."""
+def _leave(parsed: Parsed, context: Context) -> Step:
+    """Decode `s_barrier_leave`: the barrier of a workgroup expects all that have not ended."""
     del parsed, context
     return lambda machine: None
 
 
-_FENCES = (
-    "buffer_wbl2", "buffer_inv", "buffer_wbinvl1", "buffer_wbinvl1_vol", "buffer_gl0_inv",
-    "buffer_gl1_inv", "s_dcache_inv", "s_dcache_wb", "s_dcache_inv_vol", "s_gl1_inv",
-    "global_inv", "global_wb", "global_wbinv",
-)  # fmt: skip
 _KIND = InstructionClass.SYNCHRONIZE
 TABLE: dict[str, Entry | Ending] = {
     "s_barrier": Ending(_barrier, _KIND),
     "s_barrier_signal": Entry(_signal, _KIND),
     "s_barrier_wait": Ending(_wait, _KIND),
-    "s_barrier_leave": Entry(_fence, _KIND),
-    **{name: Entry(_fence, _KIND) for name in _FENCES},
+    "s_barrier_leave": Entry(_leave, _KIND),
 }

@@ -81,6 +81,10 @@ class WaveBlock(BasicBlock):
     end_registers: int = 0
 
 
+GFX940 = 0x940
+"""The first chip with several caches that are each shared by some workgroups only."""
+WIDE = ("SCOPE_DEV", "SCOPE_SYS")
+"""Scopes that all workgroups are in."""
 _FEW = 1 << 31
 """v31: a wave never has fewer registers than up to it."""
 
@@ -225,6 +229,7 @@ def _families() -> Table:
         lds_exchange,
         lds_transpose,
         matrix,
+        orders,
         packed,
         scalar,
         scalar_float,
@@ -245,7 +250,7 @@ def _families() -> Table:
         scalar, scalar_float, scalar_memory, scalar_state, control, vector_integer, vector_float,
         vector_convert, vector_compare, vector_lanes, vector_moves, packed, division, dual,
         global_memory, flat, buffer, scratch, atomics, lds, lds_atomics, lds_exchange,
-        lds_transpose, matrix, wait_instructions, barrier,
+        lds_transpose, matrix, wait_instructions, orders, barrier,
     ):  # fmt: skip
         table: Table = module.TABLE
         twice = merged.keys() & table.keys()
@@ -346,7 +351,10 @@ def _decode_block(
         context.address = CODE_ADDRESS + 8 * len(instructions)
         if one.stem == "s_getpc_b64":
             context.anchor = context.address + 8
-        context.instruction = Instruction(len(instructions), one.text, entry.kind, one.source)
+        strong = _is_strong(one, context)
+        context.instruction = Instruction(
+            len(instructions), one.text, entry.kind, one.source, strong
+        )
         instructions.append(context.instruction)
         parsed.append(one)
         registers = _registers(one)
@@ -367,6 +375,13 @@ _IMPLICIT = {
     "s_cbranch_vccz": "vcc", "s_cbranch_vccnz": "vcc", "v_div_fmas_f32": "vcc",
     "v_div_fmas_f64": "vcc", "s_movrels_b32": "m0", "v_dual_cndmask_b32": "vcc",
 }  # fmt: skip
+
+
+def _is_strong(parsed: Parsed, context: Context) -> bool:
+    """Say whether a load goes past the caches that workgroups do not share."""
+    if context.generation == 9 and context.chip.number >= GFX940:
+        return "sc1" in parsed
+    return "glc" in parsed or parsed.modifiers.get("scope") in WIDE
 
 
 def _registers(parsed: Parsed) -> int:

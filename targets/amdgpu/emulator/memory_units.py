@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tiledsl.targets.amdgpu.emulator.decode import Code
+from tiledsl.targets.amdgpu.emulator.orders import Orders
 from tiledsl.targets.amdgpu.emulator.scratch import PRIVATE_FLAG, PrivateMemory
 from tiledsl.targets.amdgpu.emulator.text import Parsed, registers_of
 from tiledsl.targets.amdgpu.emulator.waits import Deliver, Event, Fetch, LdsClocks, Waits
@@ -36,6 +37,7 @@ class MemoryUnits:
 
     Attributes:
         waits: What is under way.
+        orders: What was done to caches.
         clocks: The waves' clocks.
         shared: LDS.
         granule: The bytes that every access of the kernel to LDS is a multiple of.
@@ -53,6 +55,7 @@ class MemoryUnits:
         self.waits = Waits(machine)
         self.clocks = LdsClocks(cohort.blocks, cohort.warps)
         self.clocks.waits = self.waits
+        self.orders = Orders(machine, self.clocks)
         size = code.lds_bytes + cohort.shared_bytes
         self.granule = code.lds_granule
         self.shared = SharedMemory(cohort, self.clocks, size, self.granule)

@@ -7,6 +7,9 @@ ordered before another warp's access if that warp has seen t.
 Barriers of every kind come down to two acts: `release` (make what I did so far known under some
 name, and begin a new time) and `acquire` (learn what was released). All warps are flat numbers.
 
+What programs let each other know is one number more in each clock, which barriers pass on like the
+rest: how many releases at the scope of the chip it knows of (see `releases`).
+
 Accesses of one warp count as ordered by its own program. (NVIDIA's threads of one warp could
 differ where they diverged; the text that we run synchronizes them at `bar.warp.sync` or meets at
 a collective, and no such race is looked for here.)
@@ -21,7 +24,8 @@ from numpy.typing import NDArray
 
 Warps = NDArray[np.intp]
 Clock = NDArray[np.uint32]
-"""(..., warps a cluster): how far each warp of the cluster, mostly one block, is known."""
+"""(..., warps a cluster + 1): how far each warp of the cluster, mostly one block, is known, and at
+last which releases are."""
 
 
 class Clocks:
@@ -39,10 +43,13 @@ class Clocks:
         self.group = warps * cluster
         """Warps a cluster."""
         self.groups = blocks // cluster
-        self.width = self.group
+        self.width = self.group + 1
         """Numbers of one clock."""
         self.seen: Clock = np.zeros((blocks * warps, self.width), np.uint32)
-        """What each flat warp has seen of each warp of its cluster; of itself: its own time."""
+        """What each flat warp has seen of each warp of its cluster (of itself: its own time), and
+        at last the number of the latest release that it has acquired."""
+        self.fresh: NDArray[np.uint32] | None = None
+        """Where each warp may have a cache of its own: up to which release that shows all."""
         self._every = np.arange(blocks * warps)
         self.rank = self._every % self.group
         """Each flat warp's number in its cluster."""
@@ -70,7 +77,7 @@ class Clocks:
     def common(self) -> Clock:
         """Return how far each warp is known to all warps of its cluster that have not ended."""
         if self._common is None or self._common[0] != self.learned:
-            seen = self.seen
+            seen = self.seen[:, : self.group]
             if self.ended is not None and (over := self.ended()).any():
                 seen = np.where(over[:, None], np.uint32(0xFFFFFFFF), seen)
             least = seen.reshape(self.groups, self.group, self.group).min(1)
@@ -79,6 +86,10 @@ class Clocks:
 
     def release(self, warp: Warps) -> Clock:
         """Return what each of the (distinct) warps knows, (n, width); its next time begins."""
+        return self.publish(warp)
+
+    def publish(self, warp: Warps) -> Clock:
+        """Do as `release`, of global memory alone: some chip's shared memory may be later."""
         known = self.seen[warp]
         self.seen[warp, self.rank[warp]] += 1
         self.version += 1

@@ -56,6 +56,7 @@ class Cohort:
         counters: Where costs go; None where nobody asked for a report.
         mode: When asynchronous operations take effect.
         atomic: Whether the kernel has atomics on global memory, which may order its blocks.
+        clustered: Whether its blocks are in clusters of several.
         step_limit: Basic blocks that a warp may execute before it is said not to end.
         progress: Where the number of the block that is executed is left now and then, if anywhere.
         clocks: The warps' clocks, once the machine has made them.
@@ -72,6 +73,7 @@ class Cohort:
     counters: Counters | None = None
     mode: Mode = Mode.EAGER
     atomic: bool = False
+    clustered: bool = False
     step_limit: int = STEP_LIMIT
     progress: NDArray[np.int64] | None = None
     clocks: Clocks | None = None

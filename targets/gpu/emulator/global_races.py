@@ -1,10 +1,13 @@
 """Races on global memory: two warps of a launch at one place, one writing, and nothing orders them.
 
 Within a block or a cluster barriers order them, which the clocks know. Between programs nothing
-does, save what a program makes of atomics; in a kernel that has any, only races within a program
-are looked for. Who wrote and who read a place last in this launch is kept by *grain*, the smallest
-alignment that accesses to that allocation have had, and only for allocations that the kernel stores
-to: reads from before the first store are remembered and worked in then, the latest `_KEPT` of them.
+does, save a release and an acquire after it in a kernel that has atomics (`releases`). There, an
+access that goes past the caches of its own accord (`Instruction.strong`) needs none, and nobody
+asks whether other programs have read what is written.
+
+Who wrote and who read a place last in this launch is kept by *grain*, the smallest alignment that
+accesses to that allocation have had, and only for allocations that the kernel stores to: reads from
+before the first store are remembered and worked in then, the latest `_KEPT` of them.
 
 A write of the value that is there already is no race: programs may all store one flag. Atomics are
 no plain accesses and are not looked at. Two lanes that store different values to one element in one
@@ -23,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tiledsl.targets.gpu.emulator.findings import Kind, by_instruction
+from tiledsl.targets.gpu.emulator.releases import Releases
 from tiledsl.targets.gpu.emulator.words import Words
 
 if TYPE_CHECKING:
@@ -112,6 +116,8 @@ class GlobalRaces:
         self._shadows: dict[int, _Shadow] = {}
         self.instructions: Sequence[Instruction] = ()
         """Those of the kernel."""
+        self.releases = Releases()
+        """What orders programs."""
 
     def begin(self, warps: int, instructions: Sequence[Instruction] = ()) -> None:
         """Begin a launch of so many warps; no access from before counts any more."""
@@ -120,6 +126,7 @@ class GlobalRaces:
             self._shadows = {}
             self._next = 1
         self._launch += 1
+        self.releases.begin(warps)
         self._base, self._next = self._next, self._next + warps
 
     def forget(self, low: int) -> None:
@@ -137,7 +144,8 @@ class GlobalRaces:
             shadow.before.append(_Touch(warp, time, offset, width, access.instruction.index))
             return None
         self._fit(shadow, offset, width)
-        race = self._unordered(cohort, access, shadow, shadow.writes, warp, offset, width)
+        lenient = cohort.atomic and access.instruction.strong
+        race = self._unordered(cohort, access, shadow, shadow.writes, warp, offset, width, lenient)
         if shadow.reads is not None:
             by = access.instruction.index
             _mark(shadow.reads, shadow.grain, _Touch(warp, time, offset, width, by))
@@ -175,8 +183,10 @@ class GlobalRaces:
             self._begin_marks(shadow)
         assert shadow.writes is not None
         assert shadow.reads is not None
-        after_write = self._unordered(cohort, access, shadow, shadow.writes, warp, offset, width)
-        after_read = self._unordered(cohort, access, shadow, shadow.reads, warp, offset, width)
+        where = warp, offset, width
+        lenient = cohort.atomic and access.instruction.strong
+        after_write = self._unordered(cohort, access, shadow, shadow.writes, *where, lenient)
+        after_read = self._unordered(cohort, access, shadow, shadow.reads, *where, cohort.atomic)
         if after_write is not None or after_read is not None:
             changed = changes()
             after_write, after_read = _only(after_write, changed), _only(after_read, changed)
@@ -230,8 +240,12 @@ class GlobalRaces:
         warp: Ids,
         offset: Offsets,
         width: int,
+        lenient: bool,
     ) -> Race | None:
-        """Find the lanes that touch a grain which another warp was at without an order."""
+        """Find the lanes that touch a grain which another warp was at without an order.
+
+        If `lenient`, programs need no order.
+        """
         place, count = offset // shadow.grain * 4, width // shadow.grain
         last = marks.warp.gather(place, 4, count).reshape(len(place), count)
         others = (last >= self._base) & (last != warp[:, None])
@@ -246,7 +260,13 @@ class GlobalRaces:
         same = (who >= 0) & (who // group == own[:, None] // group)
         time = marks.time.gather(place[lanes], 4, count).reshape(len(lanes), count)
         unseen = time > cohort.clocks.seen[own[:, None], who % group]
-        race = others[lanes] & np.where(same, unseen, not cohort.atomic)
+        if lenient:
+            between: Any = False
+        elif cohort.atomic and not same.all():
+            between = ~self.releases.ordered(cohort, np.maximum(number, 0), time, own)
+        else:
+            between = not cohort.atomic
+        race = others[lanes] & np.where(same, unseen, between)
         found = np.zeros(len(place), np.bool_)
         found[lanes] = np.logical_or.reduce(race, 1)
         if not found.any():

@@ -118,6 +118,7 @@ def _run_cohort(
         findings,
         mode=launch.mode,
         atomic=program.atomic,
+        clustered=max(program.cluster) > 1,
         step_limit=launch.step_limit,
         progress=progress,
     )

@@ -52,12 +52,15 @@ class Instruction:
         text: As it stands, without its comment.
         kind: What it counts as.
         source: The author's line it comes from, where the text says.
+        strong: Whether it is an access that goes past the caches that programs do not share, so
+            that nothing needs to order it with other programs' accesses.
     """
 
     index: int
     text: str
     kind: InstructionClass
     source: Source | None = None
+    strong: bool = False
 
 
 Step = Callable[[Any], None]

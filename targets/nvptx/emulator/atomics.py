@@ -34,6 +34,7 @@ from tiledsl.targets.nvptx.emulator.operands import (
     Values,
     select,
 )
+from tiledsl.targets.nvptx.emulator.orders import with_order
 from tiledsl.targets.nvptx.emulator.text import Parsed, Sink, Vector
 
 Operation = Callable[[Values, Values, Values], Values]
@@ -201,7 +202,8 @@ def _atomic(instruction: Parsed, context: Context) -> Step:
         raise unknown(instruction, f"expected {count} registers")
     in_l2 = name == "add" and kind.name in ("f32", "f64")
     atomic = _Atomic(kind, _OPERATIONS[name], in_l2, context.instruction)
-    return _step(atomic, space, context.address(address), reads, writes)
+    step = _step(atomic, space, context.address(address), reads, writes)
+    return step if space == "shared" else with_order(step, instruction.modifiers)
 
 
 def _step(

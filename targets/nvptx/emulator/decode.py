@@ -74,6 +74,7 @@ from tiledsl.targets.nvptx.emulator import (
 from tiledsl.targets.nvptx.emulator.machine import Machine
 from tiledsl.targets.nvptx.emulator.opcodes import Ending, Opcode, Place, Table, unknown
 from tiledsl.targets.nvptx.emulator.operands import Context
+from tiledsl.targets.nvptx.emulator.orders import is_strong
 from tiledsl.targets.nvptx.emulator.text import Function, Label, Parsed, Symbol
 
 _FAMILIES: tuple[Table, ...] = (
@@ -173,7 +174,8 @@ def _split(function: Function, text: str, context: Context) -> tuple[list[_Block
             continue
         found = opcode(statement)
         source = sources[statement.line]
-        instruction = Instruction(count, statement.text, found.kind, source)
+        strong = is_strong(statement.modifiers)
+        instruction = Instruction(count, statement.text, found.kind, source, strong)
         context.instruction = instruction
         count += 1
         made = found.decode(statement, context)

@@ -1,7 +1,8 @@
 """Fences, and what a kernel tells the chip about other grids.
 
-A cohort executes one instruction at a time, so a fence that only orders memory changes nothing
-here. The one that a kernel cannot do without is `fence.proxy.async`: see `async_proxy`.
+A cohort executes one instruction at a time, so what a fence does to memory shows in no value. What
+a kernel cannot do without is told to those who look for it: `fence.proxy.async` (`async_proxy`),
+and what lets programs see each other's stores (`orders`).
 
 Source: PTX ISA 9.7.13.4, "membar / fence"; 9.7.13.13, "griddepcontrol".
 """
@@ -16,6 +17,7 @@ from tiledsl.targets.nvptx.emulator.async_proxy import AsyncProxy
 from tiledsl.targets.nvptx.emulator.mbarrier_state import Mbarriers
 from tiledsl.targets.nvptx.emulator.opcodes import Opcode, Options, Table
 from tiledsl.targets.nvptx.emulator.operands import Context
+from tiledsl.targets.nvptx.emulator.orders import with_order
 from tiledsl.targets.nvptx.emulator.warps import Warps
 
 if TYPE_CHECKING:
@@ -34,7 +36,7 @@ def _decode_fence(instruction: ptx.Parsed, context: Context) -> Step:
     options.ignore(*_SEMANTICS, *_SCOPES)
     options.ignore("sync_restrict::shared::cta", "sync_restrict::shared::cluster")
     options.done()
-    return _nothing
+    return with_order(_nothing, instruction.modifiers, both=instruction.stem == "membar")
 
 
 def _decode_proxy(instruction: ptx.Parsed, context: Context) -> Step:

@@ -4,9 +4,9 @@ A memory instruction acts on the active lanes only: their addresses are gathered
 the state space names is asked, and what it returns is scattered into their registers. A generic
 access is split by the window that each lane's address lies in.
 
-Orders and scopes (`.volatile`, `.relaxed.gpu`, `.acquire.cta`, ...) do not change what one cohort
-sees of global memory, because it executes one instruction at a time; what hints say about caches
-changes nothing at all.
+Orders and scopes (`.volatile`, `.relaxed.gpu`, `.acquire.gpu`, ...) do not change what one cohort
+sees of global memory, because it executes one instruction at a time, but whether it may (`orders`);
+what hints say about caches changes nothing at all.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from tiledsl.targets.nvptx.emulator.machine import LOCAL_WINDOW, SHARED_WINDOW, 
 from tiledsl.targets.nvptx.emulator.moves import in_window
 from tiledsl.targets.nvptx.emulator.opcodes import Opcode, Options, Table, unknown
 from tiledsl.targets.nvptx.emulator.operands import TYPES, Context, Scatter
+from tiledsl.targets.nvptx.emulator.orders import with_order
 from tiledsl.targets.nvptx.emulator.text import Parsed
 
 Addresses = NDArray[np.uint64]
@@ -216,7 +217,7 @@ def _load(instruction: Parsed, context: Context) -> Step:
         for i, write in enumerate(writers):
             write(machine, lanes, np.ascontiguousarray(values[:, i]).view(element))
 
-    return step
+    return with_order(step, instruction.modifiers)
 
 
 def _load_argument(
@@ -275,7 +276,7 @@ def _store(instruction: Parsed, context: Context) -> Step:
             values[:, i] = value[lanes] if value.ndim else value
         store(machine, who, lanes, address(machine)[lanes], values if count > 1 else values[:, 0])
 
-    return step
+    return with_order(step, instruction.modifiers)
 
 
 def _nothing(instruction: Parsed, context: Context) -> Step:

@@ -122,7 +122,7 @@ class Fragment:
         return live.view(values.dtype).reshape(values.shape)
 
     def run(
-        self, vectors: dict[int, Array] | None = None, scalars: dict[int, int] | None = None
+        self, vectors: dict[int, Array] | None = None, scalars: dict[int, Any] | None = None
     ) -> Result:
         """Run it, with vector registers (broadcast to (waves, lanes)) and scalar ones given."""
         findings = Findings()
@@ -130,7 +130,7 @@ class Fragment:
         programs[:, 0] = np.arange(self.blocks)
         cohort = Cohort(
             (self.blocks, 1, 1), programs, self.threads, self.program.warp_size,
-            bytes(self.arguments), 0, self.memory, findings, mode=self.mode,
+            bytes(self.arguments), 0, self.memory, findings, mode=self.mode, atomic=self.program.atomic,
         )  # fmt: skip
         counters = Counters(len(self.program.instructions), self.program.rules, cohort.warp_of)
         cohort.counters = counters

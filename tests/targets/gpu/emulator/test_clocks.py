@@ -11,7 +11,7 @@ def _warps(*which: int) -> np.ndarray[tuple[int, ...], np.dtype[np.intp]]:
 
 def test_at_first_a_warp_has_seen_only_itself() -> None:
     clocks = Clocks(2, 3)
-    assert clocks.seen[4].tolist() == [0, 1, 0]
+    assert clocks.seen[4].tolist() == [0, 1, 0, 0]
     assert clocks.now(_warps(0, 4)).tolist() == [1, 1]
     assert clocks.times().tolist() == [[1, 1, 1], [1, 1, 1]]
     assert not clocks.common().any()
@@ -20,10 +20,10 @@ def test_at_first_a_warp_has_seen_only_itself() -> None:
 def test_release_begins_a_new_time_that_what_was_released_does_not_know() -> None:
     clocks = Clocks(1, 2)
     known = clocks.release(_warps(0))
-    assert known.tolist() == [[1, 0]]
+    assert known.tolist() == [[1, 0, 0]]
     assert clocks.now(_warps(0)).tolist() == [2]
     clocks.acquire(_warps(1), known)
-    assert clocks.seen[1].tolist() == [1, 1]
+    assert clocks.seen[1].tolist() == [1, 1, 0]
     assert clocks.common().tolist() == [[1, 0]]
 
 
@@ -32,7 +32,7 @@ def test_acquiring_never_forgets() -> None:
     old = clocks.release(_warps(0))
     clocks.acquire(_warps(1), clocks.release(_warps(0)))
     clocks.acquire(_warps(1), old)
-    assert clocks.seen[1].tolist() == [2, 1]
+    assert clocks.seen[1].tolist() == [2, 1, 0]
 
 
 def test_warps_that_have_ended_need_not_know() -> None:

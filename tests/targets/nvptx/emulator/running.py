@@ -91,7 +91,7 @@ def run(
     findings = Findings()
     cohort = Cohort(
         (blocks, 1, 1), programs, threads, 32, np.array(addresses, np.uint64).tobytes(), 0,
-        memory, findings, None, mode,
+        memory, findings, None, mode, program.atomic,
     )  # fmt: skip
     cohort.counters = Counters(len(program.instructions), program.rules, cohort.warp_of)
     program.machine(cohort).run()
