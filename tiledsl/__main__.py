@@ -77,6 +77,7 @@ def _parser() -> argparse.ArgumentParser:
     build.add_argument("--time", action="store_true", help="print how long each step took")
     build.add_argument("--num-warps", type=int, default=4)
     build.add_argument("--num-stages", type=int, default=3)
+    build.add_argument("--num-ctas", type=int, default=1)
     build.set_defaults(run=_compile)
 
     passes = commands.add_parser("passes", help="the passes of a target, in order")
@@ -89,6 +90,7 @@ def _parser() -> argparse.ArgumentParser:
     opt.add_argument("--target", default="sm_80", metavar="CHIP", help="whose passes and tables")
     opt.add_argument("--num-warps", type=int, default=4)
     opt.add_argument("--num-stages", type=int, default=3)
+    opt.add_argument("--num-ctas", type=int, default=1)
     opt.set_defaults(run=_opt)
     _add_emulate(commands)
     return parser
@@ -140,6 +142,7 @@ example:
     run.add_argument("--json", action="store_true", help="print the report as JSON")
     run.add_argument("--num-warps", type=int, default=4, metavar="N", help="default 4")
     run.add_argument("--num-stages", type=int, default=3, metavar="N", help="default 3")
+    run.add_argument("--num-ctas", type=int, default=1, metavar="N", help="default 1")
     run.set_defaults(run=_emulate)
 
 
@@ -241,6 +244,7 @@ def _compile(options: argparse.Namespace) -> None:
         options.target,
         num_warps=options.num_warps,
         num_stages=options.num_stages,
+        num_ctas=options.num_ctas,
     )
     if options.time:
         _print_times(compiled)
@@ -275,6 +279,7 @@ def _emulate(options: argparse.Namespace) -> None:
         step_limit=options.step_limit,
         num_warps=options.num_warps,
         num_stages=options.num_stages,
+        num_ctas=options.num_ctas,
         **values,
     )
     print(json.dumps(report.to_dict(), indent=2) if options.json else report)
@@ -312,7 +317,8 @@ def _opt(options: argparse.Namespace) -> None:
     from tiledsl.dialects.context import parse
     from tiledsl.transforms import run
 
-    chosen: dict[str, Any] = {"num_warps": options.num_warps, "num_stages": options.num_stages}
+    names = ("num_warps", "num_stages", "num_ctas")
+    chosen: dict[str, Any] = {name: getattr(options, name) for name in names}
     owner, chip = find(_chip(options.target))
     steps = {step.name: step for step in owner.pipeline(chip, make_options(chosen))}
     for name in options.passes:

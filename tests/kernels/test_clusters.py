@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Generator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -134,6 +135,25 @@ def test_who_copies_a_box_that_both_blocks_read_copies_half_of_it_to_both() -> N
     # ptxas makes fences of the whole chip of these.
     assert ".release.cluster.shared" not in text
     assert ".acquire.cluster" not in text
+
+
+def test_a_kernel_from_disk_is_launched_in_clusters(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("TILEDSL_CACHE", "1")
+    monkeypatch.setenv("TILEDSL_CACHE_DIR", str(tmp_path))
+    x = np.arange(200, dtype=np.int32) % 16
+    for _ in range(2):
+        histogram, totals, kernel = (
+            np.zeros(16, np.int32),
+            np.zeros(3, np.int32),
+            tile.jit(count.fn),
+        )
+        with tile.device("emulate:sm_90a"):
+            made = kernel[2](x, histogram, totals, 200, BLOCK=128, num_ctas=2)
+        assert made.artifact.cluster == 2
+        assert totals.tolist() == [x.sum(), 2, 2]
+    assert made.seconds == []
 
 
 def test_one_block_needs_none_of_it() -> None:

@@ -67,6 +67,19 @@ def test_compile_prints_a_level(capsys: pytest.CaptureFixture[str]) -> None:
     assert ".target sm_80" in capsys.readouterr().out
 
 
+def test_compile_and_opt_split_programs_among_blocks(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    blocks = ["--target", "sm_90a", "--num-ctas", "2"]
+    assert main([*COMPILE, *blocks, "--emit", "ptx"]) == 0
+    assert ".reqnctapercluster 2, 1, 1" in capsys.readouterr().out
+    assert main([*COMPILE, *blocks, "--emit", "tile"]) == 0
+    file = tmp_path / "add.mlir"
+    file.write_text(capsys.readouterr().out)
+    assert main(["opt", "simplify", "split_programs", str(file), *blocks]) == 0
+    assert "tensor<128xf32>" in capsys.readouterr().out
+
+
 def test_compile_prints_the_time_of_each_step(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*COMPILE, "--target", "gfx942", "--time"]) == 0
     out = capsys.readouterr().out
