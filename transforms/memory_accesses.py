@@ -166,8 +166,11 @@ class Accesses:
     def _global(self, ptr: ir.Value, writes: bool) -> Global:
         if not is_tile(ptr.type):
             return Global(self.bases(ptr), writes, THREAD_0 if writes else None)
-        # What every block has whole several make, or one of them alone writes.
-        layout = None if self.split else self._by_one(ptr.type)
+        if self.split:
+            # What every block has whole several make, or one of them alone writes. And what one
+            # touches in a trip another may touch in the next.
+            return Global(self.bases(ptr), writes)
+        layout = self._by_one(ptr.type)
         maker = None if layout is None else (ptr, layout)
         return Global(self.bases(ptr), writes, maker, stripe=stripe_of(ptr, self._facts))
 
