@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Generator
 from pathlib import Path
@@ -12,7 +13,10 @@ import pytest
 from numpy.typing import NDArray
 
 import tiledsl as tile
+from examples.ex05_attention import reference
 from tests.kernels.both_modes import launch_in_both_modes
+from tests.kernels.oracle import ordinary
+from tests.kernels.test_attention_pipelines import attention_over_tiles
 from tests.kernels.test_descriptors import product
 from tiledsl.dialects import tgpu
 from tiledsl.dialects.diagnostics import KernelError
@@ -49,8 +53,7 @@ def multiplied(a: NDArray[Any], b: NDArray[Any]) -> NDArray[np.float32]:
 # --- products ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("turned", [False, True])
-@pytest.mark.parametrize("stages", [1, 4])
+@pytest.mark.parametrize(("turned", "stages"), [(False, 1), (False, 4), (True, 4)])
 def test_a_product_through_descriptors_is_right_at_edges_and_for_any_depth(
     hopper: str, turned: bool, stages: int
 ) -> None:
@@ -195,6 +198,24 @@ def run_by_pointers(m: int, n: int, k: int) -> None:
 
 def test_a_product_by_pointers_is_right(hopper: str) -> None:
     run_by_pointers(100, 40, 80)
+
+
+@pytest.mark.parametrize("apart", [False, True], ids=["together", "apart"])
+def test_attention_shares_keys_and_values_out(hopper: str, apart: bool) -> None:
+    """Each block has half of the queries; keys and values have rings of their own."""
+    heads, length, d = 2, 300, 64
+    q, k, v = (
+        ordinary(tile.bfloat16, heads * length * d, seed).reshape(heads, length, d)
+        for seed in (1, 2, 3)
+    )
+    out = np.full_like(q, np.nan)
+    attention_over_tiles[3](
+        q, k, v, out, heads, heads, length, length * d, length * d, math.log2(math.e) / math.sqrt(d),
+        CAUSAL=True, APART=apart, BLOCK_Q=256, BLOCK_K=64, D=d,
+        num_warps=8, num_stages=2, num_ctas=2,
+    )  # fmt: skip
+    want = reference(q, k, v, True)
+    assert np.linalg.norm(out.astype(np.float64) - want) < 1e-2 * np.linalg.norm(want)
 
 
 # --- without products ----------------------------------------------------------------------------

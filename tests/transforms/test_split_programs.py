@@ -179,7 +179,7 @@ def ran(module: ir.Module, blocks: int) -> tuple[np.ndarray[Any, Any], int]:
     return memory.arrays[1], len(memory.log)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(modules())
 def test_all_blocks_store_what_one_did_each_element_once(module: ir.Module) -> None:
     want, stores = ran(module, 1)
