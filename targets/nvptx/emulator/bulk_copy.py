@@ -66,6 +66,7 @@ class Arrival:
         access = machine.access(self.instruction, self._stand_ins())
         warp = int(machine.cohort.warp_of[self.lane])
         granules = machine.shared.begin_copy(access, self.offsets, PIECE, warp)
+        seen = machine.clocks.seen[warp].copy()
         eager = machine.cohort.mode is Mode.EAGER
         values = self.fetch() if eager else None
         use = self._use()
@@ -80,7 +81,7 @@ class Arrival:
             found = self.fetch() if values is None else values
             machine.shared.end_copy(access, granules, self.offsets, found, 4, warp)
             machine.part(AsyncProxy).written(granules)
-            barriers.gather((self.block, self.mbarrier), use.warp)
+            barriers.gather_copy((self.block, self.mbarrier), warp, seen)
             barriers.complete_bytes(use, np.array([self.count]))
 
         barriers.later(use, arrive)

@@ -244,6 +244,21 @@ class Mbarriers:
             clocks = self._machine.clocks.release(np.unique(warps))
             found.gathering = np.maximum(found.gathering, clocks.max(0))
 
+    def gather_copy(self, key: Key, warp: int, seen: Clock) -> None:
+        """Make known that a copy has arrived, and what its warp had seen of others when it began.
+
+        Args:
+            key: The mbarrier.
+            warp: Who issued it; what that did until now is made known, too.
+            seen: Its clock then.
+        """
+        found = self._known.get(key)
+        if found is not None:
+            clocks = self._machine.clocks
+            known, own = seen.copy(), clocks.rank[warp]
+            known[own] = clocks.release(np.array([warp]))[0, own]
+            found.gathering = np.maximum(found.gathering, known)
+
     def expect_arrivals(self, use: Use) -> None:
         """Expect one arrival more in this phase for each thread."""
         for key, rows in use.by_key():
