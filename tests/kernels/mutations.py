@@ -26,6 +26,8 @@ in turn and tells which it was. None asks the emulator's own checks. In this lau
 - *an invalidation of AMD's caches*: another one comes before any load, whatever branches are taken;
 - *a fence for NVIDIA's asynchronous proxy*: without a branch, no plain write to shared memory comes
   between the one before and it, or nothing that the proxy does between it and the next one;
+- *a wait for an mbarrier*: whatever it is before, up to the next label, is off in this launch (a trap
+  under its guard shows that): the next copy into a slot, say, where there is none;
 - *a fence for mbarriers or wgmma*: another one covers it in time, for taking both away is noticed.
 """
 
@@ -239,6 +241,8 @@ class Recorded:
             return "no conflict more" if trace.conflicts <= self.original.conflicts else ""
         if mutant.was.startswith(_PROXY):
             return "orders nothing" if _orders_nothing(self.text, mutant.line) else ""
+        if mutant.was.endswith("again;") and self._is_before_nothing(mutant.line):
+            return "before a copy that is not made"
         if _INVALIDATES.match(mutant.was) and _precedes_another(self.text, mutant.line):
             return "once more before a load"
         if mutant.line in effects.unused and not self.original.passes():
@@ -248,6 +252,23 @@ class Recorded:
         if _ORDERS_GLOBAL.match(mutant.was) or mutant.line in effects.stores:
             return "" if self.original.passes() else "nothing passes between warps"
         return ""
+
+    def _is_before_nothing(self, line: int) -> bool:
+        """Say whether all that touches memory from a line to the next label is off in this launch."""
+        lines = self.text.splitlines()
+        traps: dict[int, str] = {}
+        for number in range(line + 1, len(lines)):
+            if lines[number].startswith("$L__BB"):
+                break
+            touches = re.match(
+                r"\s+(@!?%p\d+ )?(ld|st|atom|red|cp|mbarrier|bar|wgmma)\.", lines[number]
+            )
+            if touches is None:
+                continue
+            if touches[1] is None:
+                return False
+            traps[number] = f"{touches[1]} trap;\n{lines[number]}"
+        return bool(traps) and not self.judge(replaced(lines, traps))
 
     def _needs_barrier_below(self, line: int) -> bool:
         """Say whether more accesses conflict without the next barrier below a line."""

@@ -1,6 +1,6 @@
 """Emulators notice when a kernel's text lacks what it needs: deletions and exchanges of registers.
 
-Of ten good kernels on four chips, one barrier, wait, fence, matrix instruction, predicate or shuffle
+Of eleven good kernels on four chips, one barrier, wait, fence, matrix instruction, predicate or shuffle
 is taken away at a time (`mutants` says how, `mutations` by which rules a deletion does not matter).
 Of those that matter at least 95 % must be noticed, and what is not must be explained here. A sample
 runs everywhere, all of them with --nightly.
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 
-from tests.kernels.good_kernels import GOOD, scan_kernel
+from tests.kernels.good_kernels import GOOD, GOOD_ON_HOPPER, scan_kernel
 from tests.kernels.mutants import Mutant, exchanged, mutants
 from tests.kernels.mutations import (
     CAUGHT,
@@ -42,6 +42,8 @@ def _matrix() -> Iterator[object]:
         for name in GOOD:
             marks = () if name in sampled else pytest.mark.nightly
             yield pytest.param(chip, name, marks=marks, id=f"{chip}-{name}")
+    for name in GOOD_ON_HOPPER:
+        yield pytest.param("sm_90a", name, marks=pytest.mark.nightly, id=f"sm_90a-{name}")
 
 
 def _sample(nightly: bool) -> Callable[[Mutant], bool]:
@@ -71,7 +73,7 @@ def test_deletions_that_matter_are_noticed(
             assert recorded.judge(recorded.text) == ""
             verdicts.add(recorded)
 
-    record(chip, GOOD[name], use)
+    record(chip, (GOOD | GOOD_ON_HOPPER)[name], use)
     counts = Counter(verdict.outcome for verdict in verdicts.found.values())
     assert counts[CAUGHT]
     share = counts[CAUGHT] / (counts[CAUGHT] + counts[SURVIVED])
