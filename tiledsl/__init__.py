@@ -165,6 +165,7 @@ if TYPE_CHECKING:
         trans,
         view,
     )
+    from tiledsl.language.sort import sort, topk
     from tiledsl.language.swizzle import swizzle2d
     from tiledsl.language.value import Value
 
@@ -255,6 +256,8 @@ _LAZY = {
     "cumprod": "scan",
     "cumsum": "scan",
     "histogram": "scan",
+    "sort": "sort",
+    "topk": "sort",
     "broadcast": "shape",
     "broadcast_to": "shape",
     "cat": "shape",
@@ -430,6 +433,7 @@ __all__ = [
     "sigmoid",
     "sin",
     "softmax",
+    "sort",
     "split",
     "sqrt",
     "sqrt_rn",
@@ -440,6 +444,7 @@ __all__ = [
     "sum",
     "swizzle2d",
     "tanh",
+    "topk",
     "trans",
     "trunc",
     "uint8",
