@@ -35,6 +35,8 @@ _LOCAL = (
 def overlap_launches(module: ir.Module) -> None:
     """Run the pass described above on `module`, in place."""
     for kernel in kernels(module):
+        if not any(isinstance(op, tgpu.MbarrierInitOp) for op in operations(kernel.operation)):
+            continue
         block = body(kernel)
         location = kernel.operation.location
         first = next((op.operation for op in block.operations if not _is_local(op)), None)

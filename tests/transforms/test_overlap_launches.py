@@ -16,39 +16,52 @@ from tiledsl.targets.nvptx import ptxas
 from tiledsl.transforms.overlap_launches import overlap_launches
 
 POINTERS = "%p: !tile.ptr<f32>, %c: i1"
+BARRIERS = "!tgpu.shared<tensor<1xi64, @words>>"
+SET_UP = f'%m = "tgpu.alloc"() : () -> {BARRIERS} "tgpu.mbarrier_init"(%m) : ({BARRIERS}) -> ()'
+WORDS = '"tgpu.layout"() {map = "offset=[] shape=[1]", sym_name = "words"} : () -> ()'
 LOAD = '%x = "tile.load"(%p) {operandSegmentSizes = array<i32: 1, 0, 0>} : (!tile.ptr<f32>) -> f32'
 STORE = '"tile.store"(%p, %y) : (!tile.ptr<f32>, f32) -> ()'
 
+BEFORE = ("alloc", "mbarrier_init")
 
-def run(text: str) -> list[str]:
+
+def run(text: str, sets_up: bool = True) -> list[str]:
     """Run the pass and give the names of the ops of the kernel's own block."""
-    module = parse(f"module {{ func.func @kernel({POINTERS}) {{ {text} return }} }}")
+    text = f"{SET_UP} {text}" if sets_up else text
+    module = parse(f"module {{ {WORDS} func.func @kernel({POINTERS}) {{ {text} return }} }}")
     with module.context, ir.Location.unknown():
         overlap_launches(module)
     contracts.check(module, contracts.TGPU)
     (kernel,) = (op for op in operations(module.operation) if op.operation.name == "func.func")
-    assert tgpu.OVERLAPS in kernel.operation.attributes
+    assert (tgpu.OVERLAPS in kernel.operation.attributes) == sets_up
     block = kernel.operation.regions[0].blocks[0]
     return [op.operation.name.partition(".")[2] for op in block.operations][:-1]
 
 
 def test_the_wait_comes_before_the_first_access():
     text = f"%y = arith.constant 1.0 : f32 {LOAD} {STORE}"
-    assert run(text) == ["let_next_begin", "constant", "await_launches", "load", "store"]
+    assert run(text) == ["let_next_begin", *BEFORE, "constant", "await_launches", "load", "store"]
 
 
 def test_an_access_in_a_branch_counts():
     text = f"%y = arith.constant 1.0 : f32 scf.if %c {{ {STORE} }}"
-    assert run(text) == ["let_next_begin", "constant", "await_launches", "if"]
+    assert run(text) == ["let_next_begin", *BEFORE, "constant", "await_launches", "if"]
 
 
 def test_barriers_of_the_program_do_not_wait():
     text = f'"tgpu.barrier"() : () -> () %y = arith.constant 1.0 : f32 {STORE}'
-    assert run(text) == ["let_next_begin", "barrier", "constant", "await_launches", "store"]
+    assert run(text) == [
+        "let_next_begin", *BEFORE, "barrier", "constant", "await_launches", "store",
+    ]  # fmt: skip
 
 
 def test_a_kernel_that_accesses_nothing_waits_all_the_same():
-    assert run("") == ["let_next_begin", "await_launches"]
+    assert run("") == ["let_next_begin", *BEFORE, "await_launches"]
+
+
+def test_a_kernel_with_nothing_to_set_up_neither_lets_begin_nor_waits():
+    text = f"%y = arith.constant 1.0 : f32 {STORE}"
+    assert run(text, sets_up=False) == ["constant", "store"]
 
 
 @pytest.mark.parametrize("specialized", [False, True])
