@@ -1,17 +1,14 @@
 """The allocations of an emulated device: where they lie, what they are called, what was written.
 
 An allocation is an anonymous shared mapping of its own, at its real address in this process, so a
-child process that was forked sees and changes the same bytes. Around it lie `_GUARDS[0]` bytes that
-are nobody's on either side, so that what misses one allocation does not hit another, and the one
-nearest to a wrong address is the one that was meant: no product of 31 bits with an element's size
-leads out of these bytes. They are only address space; where that is scarce they are fewer.
+child process that was forked sees and changes the same bytes. Around it lie `_GUARD` bytes that are
+nobody's, so that what misses one allocation does not hit the next.
 """
 
 from __future__ import annotations
 
 import ctypes
 import mmap
-import sys
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,10 +24,7 @@ BASE = 1 << 16
 """The first address looked at: NumPy takes no view at address 0, and Linux maps nothing so low."""
 SPACE = 1 << 47
 """Bytes of user address space on x86-64 and arm64 Linux."""
-_GUARDS = (1 << 34, 1 << 28, 1 << 16)
-"""Bytes around an allocation, the most that can be had."""
-_NO_RESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" else 0)
-"""Says that pages which nobody touches take no memory; Python names it from 3.13 on."""
+_GUARD = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -74,25 +68,8 @@ class Allocation:
 
 def _map(size: int) -> tuple[Any, int]:
     """Return new bytes, shared with child processes, and their address."""
-    flags = mmap.MAP_SHARED | mmap.MAP_ANONYMOUS | _NO_RESERVE
-    mapping = mmap.mmap(-1, max(size, 1), flags=flags)
+    mapping = mmap.mmap(-1, max(size, 1))
     return mapping, ctypes.addressof(ctypes.c_char.from_buffer(mapping))
-
-
-def _map_guarded(size: int) -> tuple[Any, int]:
-    """Return new bytes with a guard on either side, and the address of the first one behind it.
-
-    Raises:
-        OSError: There is no such memory.
-    """
-    for guard in _GUARDS[:-1]:
-        try:
-            mapping, start = _map(size + 2 * guard)
-        except OSError:
-            continue
-        return mapping, start + guard
-    mapping, start = _map(size + 2 * _GUARDS[-1])
-    return mapping, start + _GUARDS[-1]
 
 
 class Allocations:
@@ -118,7 +95,8 @@ class Allocations:
             size: Bytes; the ones around them are not accessible.
             written: Whether reading them before a write is right (constants, for one).
         """
-        mapping, low = _map_guarded(size)
+        mapping, start = _map(size + 2 * _GUARD)
+        low = start + _GUARD
         flags = None if written else np.frombuffer(mmap.mmap(-1, max(size, 1)), np.bool_)
         position = bisect_right(self._lows, low)
         self._allocations.insert(position, Allocation(low, size, mapping, flags))

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.targets.gpu.emulator.worlds import World
-from tiledsl.targets.gpu.emulator import allocations
 from tiledsl.targets.gpu.emulator.findings import Kind
 from tiledsl.targets.gpu.emulator.memory import UNSIGNED, Named
 
@@ -99,31 +98,6 @@ def test_what_misses_an_array_is_reported_and_does_nothing(world: World) -> None
     assert not world.memory.bytes_at(second, 64).any()
     loaded = world.memory.load(world.access(1, [0, 1]), _addresses(first, [60, 64]), 4)
     assert loaded.tolist() == [7, 0]
-
-
-@pytest.mark.parametrize("index", [1 << 31, (1 << 32) - 1, -(1 << 31), 1000])
-def test_what_misses_an_array_by_far_is_its_fault_and_no_other_arrays(
-    world: World, index: int
-) -> None:
-    arrays = [world.memory.allocate(64, written=True) for _ in range(20)]
-    world.memory.name([Named(f"x{i}", low, low + 64, 4) for i, low in enumerate(arrays)])
-    for number, low in enumerate(arrays):
-        world.memory.load(world.access(number, [0]), np.array([low + 4 * index], np.uint64), 4)
-    assert world.kinds() == [Kind.OUT_OF_BOUNDS] * 20
-    assert world.messages() == [
-        f"read of 4 bytes at argument `x{i}`, element {index} of an array of 16 (0 to 15)"
-        for i in range(20)
-    ]
-
-
-def test_guards_are_smaller_where_address_space_is_scarce(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(allocations, "_GUARDS", (1 << 60, 1 << 59, 1 << 16))
-    base = world.memory.allocate(64, written=True)
-    assert world.memory.load(world.access(0, [0]), _addresses(base, [60]), 4).tolist() == [0]
-    world.memory.load(world.access(0, [0]), _addresses(base, [64 + 4096]), 4)
-    assert world.kinds() == [Kind.OUT_OF_BOUNDS]
 
 
 @pytest.mark.parametrize("address", [0, 8, 1 << 46, (1 << 47) - 8, 1 << 60, 2**64 - 8])
