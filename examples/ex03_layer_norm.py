@@ -80,7 +80,7 @@ def layer_norm_into(
     """Write the layer norm of each row of a matrix, the rows' means and reciprocal deviations."""
     rows, columns = x.shape
     block = tile.next_power_of_2(columns)
-    if block <= 4096:
+    if block <= 8192:
         # A thread has 32 elements. Programs of two warps at least: a processor takes 32 programs.
         some = max(1, 2048 // block)
         layer_norm_rows[tile.cdiv(rows, some),](
