@@ -26,7 +26,7 @@ ELEMENTS = 1 << 26
 SIDE = 4096
 _BLOCK = (128, 128, 64)
 _OPTIONS = {"num_warps": 8, "num_stages": 3}
-_OLD = "sm_80"
+_OLD, _OLD_OPTIONS = "sm_80", {"num_warps": 4, "num_stages": 3}
 
 
 @triton.jit
@@ -101,7 +101,7 @@ def _for_sm_80(blocks: dict[str, int]) -> Loaded:
     ones = dict.fromkeys(("stride_ak", "stride_bn", "stride_cn"), "1")
     compiled = tile.compile(
         matmul, {**arrays, **numbers, **ones}, {"bias": None, "FUSED": False, **blocks},
-        target=_OLD, **_OPTIONS,
+        target=_OLD, **_OLD_OPTIONS,
     )  # fmt: skip
     ptx = compiled.asm["ptx"]
     assert isinstance(ptx, str)
