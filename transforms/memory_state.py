@@ -15,6 +15,7 @@ from mlir import ir
 
 from tiledsl.dialects.diagnostics import CompilerBug
 from tiledsl.transforms.access import BARRIERS, Global, Shared
+from tiledsl.transforms.rewrite import is_inside
 from tiledsl.transforms.slot_index import UNKNOWN, Slot
 from tiledsl.transforms.stores_in_flight import BoxStore, Flight, Wait
 
@@ -181,7 +182,7 @@ class State:
         """
 
         def forgotten(one: Global) -> Global:
-            if isinstance(one.maker, tuple) and _inside(one.maker[0], loop):
+            if isinstance(one.maker, tuple) and is_inside(one.maker[0], loop):
                 one = replace(one, maker=None)
             if one.stripe is not None:
                 # Of another loop there may be another run by then.
@@ -189,7 +190,7 @@ class State:
                 one = replace(one, stripe=one.stripe if same else None, passed=same)
             if one.region is None:
                 return one
-            return replace(one, region=one.region.forgotten(lambda v: _inside(v, loop)))
+            return replace(one, region=one.region.forgotten(lambda v: is_inside(v, loop)))
 
         restated = self._with_slots(lambda slot: slot.next_trip(loop))
         return replace(
@@ -201,13 +202,3 @@ class State:
     def leaving(self, loop: ir.Operation) -> State:
         """Restate the state at the end of a loop's last trip for what follows."""
         return self._with_slots(lambda slot: slot.on_exit(loop))
-
-
-def _inside(value: ir.Value, loop: ir.Operation) -> bool:
-    owner = value.owner
-    op = owner.owner.operation if isinstance(owner, ir.Block) else owner.operation.parent
-    while op is not None and op.name != "func.func":
-        if op.operation == loop:
-            return True
-        op = op.parent
-    return False

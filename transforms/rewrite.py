@@ -89,3 +89,14 @@ def attributes_of(op: ir.Operation) -> dict[str, ir.Attribute]:
     attributes = cast("Any", op.attributes)
     found = [cast("ir.NamedAttribute", attributes[i]) for i in range(len(attributes))]
     return {named.name: named.attr for named in found}
+
+
+def is_inside(value: ir.Value, loop: ir.Operation) -> bool:
+    """Whether a value is made in a loop, or carried by it."""
+    owner = value.owner
+    op = owner.owner.operation if isinstance(owner, ir.Block) else owner.operation.parent
+    while op is not None and op.name != "func.func":
+        if op.operation == loop:
+            return True
+        op = op.parent
+    return False

@@ -19,6 +19,7 @@ from mlir import ir
 
 from tiledsl.dialects import tile
 from tiledsl.transforms.axis_facts import AxisFacts
+from tiledsl.transforms.rewrite import is_inside
 from tiledsl.transforms.slot_index import constant_of
 
 
@@ -60,7 +61,7 @@ def stripe_of(ptr: ir.Value, facts: AxisFacts) -> Stripe | None:
     base = frozenset(terms.base)
     if step is None or step <= 0 or len(base) < len(terms.base):
         return None
-    if any(_is_inside(v, terms.loop) for v in base):
+    if any(is_inside(v, terms.loop) for v in base):
         return None
     return Stripe(terms.loop, base, step * terms.factor, terms.low, terms.high)
 
@@ -109,13 +110,3 @@ class _Terms:
             return False
         self.base.append(value)
         return True
-
-
-def _is_inside(value: ir.Value, loop: ir.Operation) -> bool:
-    owner = value.owner
-    op = owner.owner.operation if isinstance(owner, ir.Block) else owner.operation.parent
-    while op is not None and op.name != "func.func":
-        if op.operation == loop:
-            return True
-        op = op.parent
-    return False
