@@ -141,8 +141,8 @@ def test_spinning_with_a_divergent_branch_makes_progress() -> None:
     assert machine.scheduler.live_count == 0
 
 
-def test_spinning_alone_lets_those_go_whose_wait_is_over() -> None:
-    world = World(warps=1)
+def _spinning_until_others_were_asked() -> Sequence[Callable[[Machine], int | None]]:
+    """Make blocks: two threads spin until the others, asked thrice, have set a flag."""
     flag: list[int] = []
 
     class Soon:
@@ -160,15 +160,20 @@ def test_spinning_alone_lets_those_go_whose_wait_is_over() -> None:
     def sleep(machine: Machine) -> None:
         machine.scheduler.park(machine.active, 3, wait, 2)
 
+    return [
+        _branch(lambda m: m.register < 2, 1, 2),
+        _branch(lambda m: np.full(4, not flag), 1, 4),
+        sleep,
+        lambda m: flag.append(1) or 4,
+        _exit,
+    ]
+
+
+def test_spinning_alone_lets_those_go_whose_wait_is_over() -> None:
+    world = World(warps=1)
     machine = Machine(
         world,
-        [
-            _branch(lambda m: m.register < 2, 1, 2),
-            _branch(lambda m: np.full(4, not flag), 1, 4),
-            sleep,
-            lambda m: flag.append(1) or 4,
-            _exit,
-        ],
+        _spinning_until_others_were_asked(),
     )
     machine.run()
     assert machine.scheduler.live_count == 0
@@ -263,32 +268,9 @@ def test_a_loop_that_counts_is_not_endless() -> None:
 
 def test_whoever_waits_for_those_that_spin_is_asked_before_they_count_as_endless() -> None:
     world = World(warps=1)
-    flag: list[int] = []
-
-    class Soon:
-        asked = 0
-
-        def ready(self, mask: Any) -> Any:
-            self.asked += 1
-            return mask & (self.asked > 2)
-
-        def describe(self, mask: Any) -> str:
-            return "a while"
-
-    wait = Soon()
-
-    def sleep(machine: Machine) -> None:
-        machine.scheduler.park(machine.active, 3, wait, 2)
-
     machine = Remembering(
         world,
-        [
-            _branch(lambda m: m.register < 2, 1, 2),
-            _branch(lambda m: np.full(4, not flag), 1, 4),
-            sleep,
-            lambda m: flag.append(1) or 4,
-            _exit,
-        ],
+        _spinning_until_others_were_asked(),
     )
     machine.run()
     assert not world.kinds()
