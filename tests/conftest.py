@@ -5,6 +5,7 @@ from functools import cache
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from tiledsl.dialects.diagnostics import KernelError
 from tiledsl.targets.nvptx.driver import driver
@@ -25,8 +26,16 @@ COMPARED = pytest.StashKey[Counter[str]]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Begin to count."""
+    """Begin to count; draw the same examples in every run, except where new ones are asked for.
+
+    New ones are drawn with --nightly, --hypothesis-seed and --hypothesis-profile: a check of a
+    change then fails because of that change.
+    """
     config.stash[COMPARED] = Counter()
+    settings.register_profile("repeatable", derandomize=True)
+    new = ("--nightly", "--hypothesis-seed", "--hypothesis-profile")
+    if not any(config.getoption(option, None) for option in new):
+        settings.load_profile("repeatable")
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

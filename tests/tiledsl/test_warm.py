@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import tiledsl as tile
 from tiledsl import arrays, launch, warm
-from tiledsl.arrays import read
+from tiledsl.arrays import read, same_arrays
 from tiledsl.dialects.diagnostics import KernelError
 from tiledsl.dtypes import constexpr
 from tiledsl.parameters import constant_key, parameters_of
@@ -274,14 +274,25 @@ def leaves(*values: Any) -> list[Any]:
 def long_way(made: Any) -> object:
     """Return the key by which the long way tells kernels apart."""
     args, kwargs = made
-    found = [read(value) for value in leaves(*args, kwargs["s"])]
-    types_ = [argument and (argument[0], argument[2]) for argument in found]
+    given = leaves(*args, kwargs["s"])
+    found = [(value, argument) for value in given if (argument := read(value)) is not None]
+    objects = [value for value, _ in found]
+    same = same_arrays([a[1] for _, a in found], [a[2] for _, a in found], objects)
+    types_: list[Any] = [argument and (argument[0], argument[2]) for argument in map(read, given)]
     types_ += [getattr(value, "boxes", None) for value in args]
     constants = [constant_key(kwargs[name]) for name in ("BLOCK", "MODE")]
-    return types_, constants, kwargs.get("num_warps")
+    return types_, constants, kwargs.get("num_warps"), same
 
 
 @given(first=CALLS, second=CALLS)
+@example(
+    any_call(Tensor(0x1000), 0, Tensor(0x1000), 0, 0, 0, {}),
+    any_call(Tensor(0x2000), 0, Tensor(0x1000), 0, 0, 0, {}),
+)
+@example(
+    any_call(Tensor(0x1000), 0, Tensor(0x1000), 0, 0, 0, {}),
+    any_call(Tensor(0x2000), 0, Tensor(0x2000), 0, 0, 0, {}),
+)
 @settings(max_examples=300, deadline=None)
 def test_a_call_is_found_exactly_when_the_long_way_would_find_its_kernel(
     first: Any, second: Any
