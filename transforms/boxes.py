@@ -3,6 +3,7 @@
 A trip of a pipelined loop, or one load, copies one or more boxes and has one transaction barrier:
 one thread arrives and says how many bytes will come, all wait for the phase to end. Barriers are
 made before their first use and given up after the last, so that a loop in a loop may do it again.
+Those of no loop are made when the kernel begins: one meeting of all threads does for all.
 
 Where several blocks run a program and all read the same box (`split_programs`), each can copy a
 part of its rows to all of them (`sharers`): once instead of so many times from memory. That takes
@@ -43,13 +44,21 @@ class Barriers:
         name = layouts.name(LinearLayout.identity((1,)), "shared")
         self._slot_type = shared_type(tile_type((1,), word, name))
         held = tile_type((slots, 1), word, name)
-        self.buffer: ir.Value = tgpu.AllocOp.build(results=[shared_type(held)]).buffer
         many = blocks if blocks > 1 else None
-        tgpu.MbarrierInitOp.build(self.buffer, arrivals=arrivals, blocks=many)
+        with _where_all_are_made():
+            self.buffer: ir.Value = tgpu.AllocOp.build(results=[shared_type(held)]).buffer
+            tgpu.MbarrierInitOp.build(self.buffer, arrivals=arrivals, blocks=many)
 
     def slot(self, index: ir.Value) -> ir.Value:
         """Build the barrier of a slot."""
         return tgpu.SlotOp.build(self.buffer, index, results=[self._slot_type]).slot
+
+
+def _where_all_are_made() -> ir.InsertionPoint:
+    """Return where barriers are made: outside loops and branches all in one place, the first."""
+    here = ir.InsertionPoint.current
+    kernel = here.block.owner.operation.name == "func.func"
+    return ir.InsertionPoint.at_block_begin(here.block) if kernel else here
 
 
 _SHARE_ROWS = 8

@@ -24,7 +24,8 @@ Where a copy to a tensor reads a buffer by parts, each warpgroup its own, a barr
 warpgroup's threads does for its accesses among each other. What such a copy reads and writes counts
 from the wait for it (`wait_for_stores`). A slot that boxes are copied to again and again needs no
 barrier of all threads: warps arrive at an mbarrier when they have read it, and who copies waits
-there.
+there. A barrier stands between making an mbarrier and all use, that of the same thread too: ptxas
+may have another lane make it, which compute-sanitizer takes for a race.
 
 Where several blocks run a program (`split_programs`), they follow its order together: a barrier for
 global memory is one of all blocks' threads (`cluster`).

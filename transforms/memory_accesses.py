@@ -94,7 +94,7 @@ class Accesses:
                 return Action(store_wait=Wait(op.pending, op.read))
             case tgpu.MbarrierInitOp() | tgpu.MbarrierEndOp():
                 return Action((self._shared(op.barriers, True, None),))
-            case tgpu.MbarrierWaitOp():
+            case tgpu.MbarrierWaitOp() | tgpu.MbarrierExpectOp():
                 return Action((self._shared(op.barrier, False, None),))
             case tgpu.MbarrierArriveOp():
                 slots = tuple(self._shared(slot, True, None) for slot in op.slots)

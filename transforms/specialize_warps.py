@@ -282,7 +282,7 @@ class _Build:
     def build(self) -> None:
         """Build both branches; the consumers' ops move into theirs."""
         block = self._kernel.operation.regions[0].blocks[0]
-        *own, last = [op.operation for op in block.operations]
+        *_, last = before = [op.operation for op in block.operations]
         split, layouts = self._split, self._layouts
         chain = find_chain(self._inner.op, {load.result for load in split.loads})
         trip = find_trip(self._inner.op) if chain is None else None
@@ -309,18 +309,20 @@ class _Build:
                 return []
 
             if_else(role, produce, list, [])
-        made = [op.operation for op in block.operations][len(own) : -1]
+        known = set(before)
+        made = [op.operation for op in block.operations if op.operation not in known]
+        branch = made[-1]
         self._consume(chain)
         # Blocks meet where producers come, too.
-        end_rings(self._every_ring, made[-1] if self._shared_out else self._loops[0].op)
-        (end,) = made[-1].regions[1].blocks[0].operations
+        end_rings(self._every_ring, branch if self._shared_out else self._loops[0].op)
+        (end,) = branch.regions[1].blocks[0].operations
         for op in [op.operation for op in block.operations]:
-            if op == made[0]:
+            if op == branch:
                 break
-            if op not in self._split.shared:
+            if op not in made and op not in self._split.shared:
                 op.move_before(end.operation)
         if shares:
-            place = ir.InsertionPoint.at_block_begin(made[-1].regions[1].blocks[0])
+            place = ir.InsertionPoint.at_block_begin(branch.regions[1].blocks[0])
             tgpu.SetRegistersOp.build(count=_CONSUMERS, loc=self._inner.op.location, ip=place)
         more = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), _WARPGROUP if shares else 1)
         self._kernel.operation.attributes[tgpu.PRODUCERS] = more

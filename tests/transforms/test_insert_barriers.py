@@ -33,7 +33,7 @@ def run(module: ir.Module) -> list[str]:
     with module.context, ir.Location.unknown():
         insert_barriers(module)
     contracts.check(module, contracts.TGPU)
-    kept = ("local", "barrier", "load", "store", "atomic", "share", "async")
+    kept = ("local", "barrier", "load", "store", "atomic", "share", "async", "expect")
     found: list[str] = []
     for op in operations(module.operation):
         name = op.operation.name.partition(".")[2]
@@ -73,6 +73,21 @@ def test_the_author_s_barrier_orders_all_memory():
 def test_a_load_in_another_layout_waits_for_the_store():
     text = VALUES + alloc("a") + store("a") + load("a")
     assert run(module_of(text)) == ["local_store", "barrier shared", "local_load"]
+
+
+def test_who_uses_an_mbarrier_waits_until_it_is_made():
+    barrier = "!tgpu.shared<tensor<1xi64, @one>>"
+    text = f"""
+      "tgpu.layout"() {{sym_name = "one", map = "shape=[1]"}} : () -> ()
+      func.func @kernel(%yes: i1) {{
+        %m = "tgpu.alloc"() : () -> {barrier}
+        "tgpu.mbarrier_init"(%m) : ({barrier}) -> ()
+        "tgpu.mbarrier_expect"(%m, %yes) {{bytes = 64 : i64}} : ({barrier}, i1) -> ()
+        "tgpu.mbarrier_expect"(%m, %yes) {{bytes = 64 : i64}} : ({barrier}, i1) -> ()
+        return
+      }}"""
+    wanted = ["mbarrier_init", "barrier shared", "mbarrier_expect", "mbarrier_expect"]
+    assert run(parse(f"module {{ {text} }}")) == wanted
 
 
 def test_a_load_of_what_each_thread_stored_itself_does_not_wait():
