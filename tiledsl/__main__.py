@@ -82,6 +82,7 @@ def _parser() -> argparse.ArgumentParser:
 
     passes = commands.add_parser("passes", help="the passes of a target, in order")
     passes.add_argument("target", metavar="TARGET", help="host, nvptx, amdgpu or a chip")
+    passes.add_argument("--num-ctas", type=int, default=1, help="above 1 programs are split")
     passes.set_defaults(run=_passes)
 
     opt = commands.add_parser("opt", help="run passes on IR text")
@@ -309,7 +310,7 @@ def _print_times(compiled: CompiledKernel) -> None:
 
 def _passes(options: argparse.Namespace) -> None:
     owner, chip = find(_chip(options.target))
-    for step in owner.pipeline(chip, make_options({})):
+    for step in owner.pipeline(chip, make_options({"num_ctas": options.num_ctas})):
         _OUT.print(f"{step.name:24} {step.level.name:8} {step.summary}")
 
 

@@ -110,6 +110,14 @@ def test_passes_and_opt_know_the_same_names(
     assert "tgpu.layout" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(("ctas", "split"), [("1", False), ("2", True)])
+def test_passes_are_those_of_split_programs_where_they_are_asked_for(
+    capsys: pytest.CaptureFixture[str], ctas: str, split: bool
+) -> None:
+    assert main(["passes", "sm_90a", "--num-ctas", ctas]) == 0
+    assert ("split_programs" in capsys.readouterr().out) == split
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
