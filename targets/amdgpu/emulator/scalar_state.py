@@ -132,6 +132,15 @@ def _nothing(parsed: Parsed, context: Context) -> Step:
     return lambda m: None
 
 
+def _ask(parsed: Parsed, context: Context) -> Step:
+    """Decode a question to the driver, as code behind a trap has them on gfx1100."""
+
+    def step(m: Any) -> None:
+        raise CompilerBug(f"the AMDGPU emulator has no driver that answers: {parsed.text}")
+
+    return step
+
+
 _NOTHING = (
     "s_nop", "s_clause", "s_delay_alu", "s_wait_alu", "s_waitcnt_depctr", "s_setprio", "s_sleep",
     "s_inst_prefetch", "s_set_inst_prefetch_distance", "s_icache_inv", "s_code_end", "s_sendmsg",
@@ -144,6 +153,8 @@ _NOTHING = (
 TABLE: dict[str, Entry] = {
     **_exec_table(),
     **{name: Entry(_nothing, InstructionClass.HINT) for name in _NOTHING},
+    "s_sendmsg_rtn_b32": _entry(_ask),
+    "s_sendmsg_rtn_b64": _entry(_ask),
     "s_getpc_b64": _entry(_program_counter),
     "s_setreg_b32": _entry(_set_register),
     "s_setreg_imm32_b32": _entry(_set_register),

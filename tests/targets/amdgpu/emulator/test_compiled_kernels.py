@@ -23,6 +23,7 @@ from tests.kernels.test_dot import check_product
 from tests.kernels.test_shapes import (
     check_transform,  # pyright: ignore[reportUnknownVariableType]  # kernels are not typed
 )
+from tiledsl.dialects.diagnostics import KernelError
 from tiledsl.dtypes import DType
 from tiledsl.targets.amdgpu.chips import CHIPS
 from tiledsl.targets.amdgpu.emulator import load
@@ -103,6 +104,26 @@ def test_attention(chip: str) -> None:
         assert np.abs(ex05_attention.attention(q, k, v, causal=True) - exact).max() < 0.01
 
     _in_both_modes(chip, act)
+
+
+@tile.jit
+def _negated(x: Any, out: Any, N: tile.constexpr) -> None:
+    i = tile.arange(0, N)
+    value = tile.load(x + i)
+    tile.device_assert(value >= 0, "not negative")
+    tile.store(out + i, -value)
+
+
+@pytest.mark.parametrize("chip", list(CHIPS))
+def test_assertions_hold_or_stop_the_kernel(chip: str) -> None:
+    """Each chip has instructions of its own to stop, whether they are reached or not."""
+    x = np.arange(64, dtype=np.int32)
+    out = poisoned(64, tile.int32)
+    with tile.device(f"emulate:{chip}"):
+        _negated[1,](x, out, N=64, debug=True)
+        check(out, -x, chip)
+        with pytest.raises(KernelError, match="not negative"):
+            _negated[1,](-x, out, N=64, debug=True)
 
 
 def _transposed(x: Any) -> Any:
