@@ -58,8 +58,7 @@ def topk(x: Operand, k: int, dim: int | None = None) -> Value:
     while best.shape[axis] > count:
         before, half = best.shape[:axis], best.shape[axis] // 2
         parts = reshape(best, (*before, 2, half, *best.shape[axis + 1 :]))
-        order = [d for d in range(parts.ndim) if d != axis] + [axis]
-        best = split(indexing.permuted(parts, order))[0]
+        best = split(indexing.permuted(parts, _to_the_end(parts, axis)))[0]
     return _back(best, value.dtype)
 
 
@@ -104,6 +103,11 @@ def _mirrored(bits: Value) -> Value:
 # --- the network ---------------------------------------------------------------------------------
 
 
+def _to_the_end(value: Value, axis: int) -> list[int]:
+    """Return the order of dimensions with one of them last."""
+    return [d for d in range(value.ndim) if d != axis] + [axis]
+
+
 def _sorted(value: Value, axis: int, descending: bool) -> Value:
     bits = value.shape[axis].bit_length() - 1
     for length in range(1, bits + 1):
@@ -120,8 +124,7 @@ def _exchanged(value: Value, axis: int, bit: int, length: int, descending: bool)
     """
     shape, runs = value.shape, value.shape[axis] >> (bit + 1)
     parts = reshape(value, (*shape[:axis], runs, 2, 1 << bit, *shape[axis + 1 :]))
-    at = axis + 1
-    order = [d for d in range(parts.ndim) if d != at] + [at]
+    order = _to_the_end(parts, axis + 1)
     low, high = split(indexing.permuted(parts, order))
     first, second = minimum(low, high), maximum(low, high)
     if descending:
