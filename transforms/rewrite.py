@@ -1,4 +1,9 @@
-"""Edits of IR that several passes make, typed: the bindings' own stubs leave these types open."""
+"""Edits of IR that several passes make, typed: the bindings' own stubs leave these types open.
+
+An `ir.Operation` hashes by what it holds: after an operand or attribute of it has changed, no set
+and no dictionary finds it again. Keep what is known of ops by their results, which hash by
+themselves, or change ops last.
+"""
 
 from __future__ import annotations
 
