@@ -25,8 +25,8 @@ from tiledsl.targets.gpu.emulator.findings import Kind
 from tiledsl.targets.gpu.emulator.pending import Pending
 from tiledsl.targets.gpu.emulator.program import Instruction
 from tiledsl.targets.nvptx.emulator.async_proxy import AsyncProxy
-from tiledsl.targets.nvptx.emulator.clusters import Clusters, Visits
-from tiledsl.targets.nvptx.emulator.mbarrier_state import BYTES, Mbarriers, Use
+from tiledsl.targets.nvptx.emulator.clusters import Clusters
+from tiledsl.targets.nvptx.emulator.mbarrier_state import BYTES, Mbarriers, Use, Visits
 
 if TYPE_CHECKING:
     from tiledsl.targets.nvptx.emulator.machine import Machine
@@ -74,8 +74,7 @@ class Arrival:
         stand_in = machine.part(Clusters).stand_in(use.block)
         machine.part(AsyncProxy).check_bytes(known, stand_in, use.offset, BYTES)
         if int(machine.cohort.block_of[self.lane]) != self.block:
-            visits = machine.part(Visits)
-            visits.note(self.instruction, use.lanes, use.block, use.offset, BYTES)
+            machine.part(Visits).note(use)
 
         def arrive(rows: NDArray[np.intp]) -> None:
             found = self.fetch() if values is None else values

@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from tiledsl.dialects.diagnostics import CompilerBug
 from tiledsl.targets.gpu.emulator.cohort import Lanes
-from tiledsl.targets.gpu.emulator.findings import Kind
-from tiledsl.targets.gpu.emulator.program import End, Instruction, InstructionClass, Step
+from tiledsl.targets.gpu.emulator.program import End, InstructionClass, Step
 from tiledsl.targets.gpu.emulator.scheduler import Mask
 from tiledsl.targets.nvptx.emulator import text as ptx
 from tiledsl.targets.nvptx.emulator.convergence import gather
@@ -74,49 +73,6 @@ class Clusters:
     def stand_in(self, block: NDArray[np.intp]) -> Lanes:
         """Return a thread of each block, to look at its shared memory with."""
         return block * self._machine.cohort.threads
-
-
-class Visits:
-    """What blocks do at mbarriers of others: those must be there by then, and until it is over.
-
-    A block's shared memory is gone when its last thread has ended. So some thread of it must have
-    learnt of each visit before.
-    """
-
-    def __init__(self, machine: Machine) -> None:
-        self._machine = machine
-        self._latest: dict[tuple[int, int], tuple[int, Instruction, int]] = {}
-        """By block and visiting warp: the warp's time, what it did and which thread did it."""
-        machine.afterwards.append(self._end)
-
-    def note(
-        self,
-        instruction: Instruction,
-        lanes: Lanes,
-        block: NDArray[np.intp],
-        offset: NDArray[np.int64],
-        width: int,
-    ) -> None:
-        """Note that threads visit some bytes of other blocks."""
-        machine = self._machine
-        warps = machine.cohort.warp_of[lanes]
-        stand_in = machine.part(Clusters).stand_in(block)
-        machine.shared.visit(machine.access(instruction, stand_in), offset, width, warps)
-        times = machine.clocks.now(warps)
-        for at, lane in enumerate(lanes.tolist()):
-            key = int(block[at]), int(warps[at])
-            self._latest[key] = int(times[at]), instruction, lane
-
-    def _end(self) -> None:
-        """Report visits that nobody in the block has learnt of."""
-        clocks, cohort = self._machine.clocks, self._machine.cohort
-        message = (
-            "the block whose mbarrier this is may have ended by then: no barrier of the cluster"
-        )
-        for (block, warp), (time, instruction, lane) in self._latest.items():
-            own = clocks.seen[block * clocks.warps : (block + 1) * clocks.warps]
-            if int(own[:, clocks.rank[warp]].max()) < time:
-                cohort.report(Kind.UNDEFINED, instruction, message, lane)
 
 
 def _decode_map(instruction: ptx.Parsed, context: Context) -> Step:

@@ -30,7 +30,7 @@ from tiledsl.targets.gpu.emulator.cohort import Access, Lanes, Mask
 from tiledsl.targets.gpu.emulator.findings import Kind
 from tiledsl.targets.gpu.emulator.program import Instruction
 from tiledsl.targets.gpu.emulator.shared_memory import Granules
-from tiledsl.targets.nvptx.emulator.clusters import Clusters, Visits
+from tiledsl.targets.nvptx.emulator.clusters import Clusters
 
 if TYPE_CHECKING:
     from tiledsl.targets.nvptx.emulator.machine import Machine
@@ -105,6 +105,41 @@ class Use:
             yield (int(block), int(offset)), np.flatnonzero(which == i)
 
 
+class Visits:
+    """What blocks do at mbarriers of others: those must be there by then, and until it is over.
+
+    A block's shared memory is gone when its last thread has ended. So some thread of it must have
+    learnt of each visit before.
+    """
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._latest: dict[tuple[int, int], tuple[int, Instruction, int]] = {}
+        """By block and visiting warp: the warp's time, what it did and which thread did it."""
+        machine.afterwards.append(self._end)
+
+    def note(self, use: Use) -> None:
+        """Note a use of mbarriers of other blocks."""
+        machine = self._machine
+        stand_in = machine.part(Clusters).stand_in(use.block)
+        machine.shared.visit(machine.access(use.instruction, stand_in), use.offset, BYTES, use.warp)
+        times = machine.clocks.now(use.warp)
+        for at, lane in enumerate(use.lanes.tolist()):
+            key = int(use.block[at]), int(use.warp[at])
+            self._latest[key] = int(times[at]), use.instruction, lane
+
+    def _end(self) -> None:
+        """Report visits that nobody in the block has learnt of."""
+        clocks, cohort = self._machine.clocks, self._machine.cohort
+        message = (
+            "the block whose mbarrier this is may have ended by then: no barrier of the cluster"
+        )
+        for (block, warp), (time, instruction, lane) in self._latest.items():
+            own = clocks.seen[block * clocks.warps : (block + 1) * clocks.warps]
+            if int(own[:, clocks.rank[warp]].max()) < time:
+                cohort.report(Kind.UNDEFINED, instruction, message, lane)
+
+
 @dataclass
 class _Deferred:
     """An operation that takes effect when it is waited for."""
@@ -134,14 +169,12 @@ class Mbarriers:
         machine = self._machine
         clusters = machine.part(Clusters)
         block, offset = clusters.locate(lanes, address)
+        use = Use(instruction, lanes, block, offset, machine.cohort.warp_of[lanes])
         own = machine.cohort.block_of[lanes] == block
-        access = machine.access(instruction, lanes[own])
-        machine.shared.load(access, offset[own], BYTES)
+        machine.shared.load(machine.access(instruction, lanes[own]), offset[own], BYTES)
         if not own.all():
-            other = ~own
-            visits = machine.part(Visits)
-            visits.note(instruction, lanes[other], block[other], offset[other], BYTES)
-        return Use(instruction, lanes, block, offset, machine.cohort.warp_of[lanes])
+            machine.part(Visits).note(use.rows(np.flatnonzero(~own)))
+        return use
 
     def granules(self) -> Granules:
         """Return the granules of shared memory that they all lie in."""
@@ -172,11 +205,7 @@ class Mbarriers:
         count: NDArray[np.int64],
     ) -> None:
         """Make mbarriers of the threads' own blocks."""
-        machine = self._machine
-        access = machine.access(instruction, lanes)
-        machine.shared.store(access, offset, np.zeros(len(lanes), np.uint64), BYTES)
-        warp, block = machine.cohort.warp_of[lanes], machine.cohort.block_of[lanes]
-        use = Use(instruction, lanes, block, offset, warp)
+        use = self._overwrite(instruction, lanes, offset)
         self.events += 1
         for key, rows in use.by_key():
             wanted = int(count[rows[-1]])
@@ -184,19 +213,23 @@ class Mbarriers:
                 self.report(use, rows, f"there is an mbarrier at byte {key[1]} already")
             if not 1 <= wanted <= MOST:
                 self.report(use, rows, f"an mbarrier cannot expect {wanted} arrivals")
-            nothing = np.zeros(machine.clocks.width, np.uint32)
+            nothing = np.zeros(self._machine.clocks.width, np.uint32)
             self._known[key] = Mbarrier(wanted, wanted, nothing, nothing.copy())
 
     def invalidate(self, instruction: Instruction, lanes: Lanes, offset: NDArray[np.int64]) -> None:
         """Unmake mbarriers."""
-        machine = self._machine
-        access = machine.access(instruction, lanes)
-        machine.shared.store(access, offset, np.zeros(len(lanes), np.uint64), BYTES)
-        block = machine.cohort.block_of[lanes]
-        use = Use(instruction, lanes, block, offset, machine.cohort.warp_of[lanes])
+        use = self._overwrite(instruction, lanes, offset)
         for key, rows in use.by_key():
             if self._find(use, key, rows) is not None:
                 del self._known[key]
+
+    def _overwrite(self, instruction: Instruction, lanes: Lanes, offset: NDArray[np.int64]) -> Use:
+        """Write the bytes of mbarriers of the threads' own blocks."""
+        machine = self._machine
+        access = machine.access(instruction, lanes)
+        machine.shared.store(access, offset, np.zeros(len(lanes), np.uint64), BYTES)
+        block, warp = machine.cohort.block_of[lanes], machine.cohort.warp_of[lanes]
+        return Use(instruction, lanes, block, offset, warp)
 
     def arrive(
         self,
