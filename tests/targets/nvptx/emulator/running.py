@@ -19,6 +19,7 @@ from tiledsl.targets.gpu.emulator.counters import Counters
 from tiledsl.targets.gpu.emulator.findings import Finding, Findings, Kind
 from tiledsl.targets.gpu.emulator.memory import GlobalMemory
 from tiledsl.targets.nvptx.emulator import load
+from tiledsl.targets.nvptx.emulator.machine import Machine
 
 _REGISTERS = {"p": "pred", "h": "b16", "r": "b32", "d": "b64", "f": "f32", "g": "f64"}
 
@@ -85,18 +86,42 @@ def run(
         memory.bytes_at(address, array.nbytes)[:] = (
             np.ascontiguousarray(array).view(np.uint8).ravel()
         )
-    program = load(text or kernel(body, len(arrays), chip=chip, shared=shared), "k", chip, memory)
-    programs = np.zeros((blocks, 3), np.int64)
-    programs[:, 0] = np.arange(blocks)
-    findings = Findings()
-    cohort = Cohort(
-        (blocks, 1, 1), programs, threads, 32, np.array(addresses, np.uint64).tobytes(), 0,
-        memory, findings, None, mode, program.atomic,
+    machine = begin(
+        text or kernel(body, len(arrays), chip=chip, shared=shared), chip, memory, addresses,
+        threads=threads, blocks=blocks, mode=mode,
     )  # fmt: skip
-    cohort.counters = Counters(len(program.instructions), program.rules, cohort.warp_of)
-    program.machine(cohort).run()
+    machine.run()
+    cohort = machine.cohort
+    assert cohort.counters is not None
     left = [
         memory.bytes_at(address, array.nbytes).copy().view(array.dtype).reshape(array.shape)
         for address, array in zip(addresses, arrays, strict=True)
     ]
-    return Outcome(left, findings.all(), cohort.counters)
+    return Outcome(left, cohort.findings.all(), cohort.counters)
+
+
+def begin(
+    text: str,
+    chip: str,
+    memory: GlobalMemory,
+    addresses: Sequence[int] = (),
+    *,
+    threads: int = 32,
+    blocks: int = 1,
+    mode: Mode = Mode.EAGER,
+) -> Machine:
+    """Return the machine of a kernel `k` that has not run yet."""
+    program = load(text, "k", chip, memory)
+    programs = np.zeros((blocks, 3), np.int64)
+    programs[:, 0] = np.arange(blocks)
+    cohort = Cohort(
+        (blocks, 1, 1), programs, threads, 32, np.array(addresses, np.uint64).tobytes(), 0,
+        memory, Findings(), None, mode, program.atomic,
+    )  # fmt: skip
+    cohort.counters = Counters(len(program.instructions), program.rules, cohort.warp_of)
+    return program.machine(cohort)
+
+
+def in_clusters(text: str, blocks: int) -> str:
+    """Return a kernel whose clusters have some number of blocks."""
+    return text.replace("\n)\n{", f"\n)\n.reqnctapercluster {blocks}, 1, 1\n{{", 1)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tests.targets.nvptx.emulator.running import Outcome, kernel, run
+from tests.targets.nvptx.emulator.running import Outcome, in_clusters, kernel, run
 from tiledsl.dialects.diagnostics import CompilerBug
 from tiledsl.targets.gpu.emulator.cohort import Mode
 from tiledsl.targets.gpu.emulator.findings import Kind
@@ -29,8 +29,7 @@ def _run(
 ) -> Outcome:
     every = arrays or (np.zeros(32 * blocks, np.uint32),)
     text = kernel(_RANK + body, len(every), chip="sm_90a", shared=4096)
-    text = text.replace("\n)\n{", f"\n)\n.reqnctapercluster {cluster}, 1, 1\n{{", 1)
-    return run("", *every, text=text, chip="sm_90a", blocks=blocks, **more)
+    return run("", *every, text=in_clusters(text, cluster), chip="sm_90a", blocks=blocks, **more)
 
 
 def test_blocks_know_their_place() -> None:
