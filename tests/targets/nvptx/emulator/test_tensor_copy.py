@@ -283,45 +283,6 @@ add.s32 %r61, %r60, 128;
     assert (found[:16] == 1).all()
 
 
-@MODES
-@pytest.mark.parametrize("waits_first", [False, True])
-def test_a_copy_tells_what_its_warp_had_seen_when_it_issued_it(
-    mode: Mode, waits_first: bool
-) -> None:
-    """Warp 1 reads a word and warp 2 overwrites it when the copy has arrived that warp 0 issued.
-
-    That is ordered if warp 0 waits for warp 1 before it issues the copy, not if it waits later.
-    """
-    issue = """
-        mbarrier.arrive.expect_tx.shared.b64 _, [%r60], 64;
-        cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r61], [%a0], 64, [%r60];
-    """
-    wait = """
-        R: mbarrier.try_wait.parity.shared.b64 %p2, [%r60+8], 0;
-        @!%p2 bra R;
-    """
-    body = f"""
-        mov.u32 %r60, s; add.s32 %r61, %r60, 128;
-        setp.eq.s32 %p1, %t, 0;
-        @%p1 st.shared.u32 [%r60+512], 7;
-        @%p1 mbarrier.init.shared.b64 [%r60], 1;
-        @%p1 mbarrier.init.shared.b64 [%r60+8], 1;
-        @%p1 fence.mbarrier_init.release.cluster;
-        bar.sync 0;
-        setp.ne.s32 %p3, %t, 32; @%p3 bra FIRST;
-        ld.shared.u32 %r1, [%r60+512];
-        mbarrier.arrive.shared.b64 _, [%r60+8];
-        FIRST: setp.ne.s32 %p3, %t, 0; @%p3 bra LAST;
-        {wait + issue if waits_first else issue + wait}
-        LAST: setp.ne.s32 %p3, %t, 64; @%p3 bra END;
-        {_wait()}
-        st.shared.u32 [%r60+512], 8;
-        END:
-    """
-    found = run(body, np.zeros(64, np.uint32), chip="sm_90a", threads=96, shared=1024, mode=mode)
-    assert found.kinds == (set() if waits_first else {Kind.RACE})
-
-
 def test_bytes_out_of_bounds_are_found() -> None:
     outcome = run(
         f"""{_INIT} add.s32 %r61, %r60, 128;
