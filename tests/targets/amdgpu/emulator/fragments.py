@@ -85,6 +85,7 @@ class Fragment:
         threads: int = 0,
         blocks: int = 1,
         lds: int = 0,
+        dynamic_lds: int = 0,
         private: int = 0,
         scratch: bool = False,
         mode: Mode = Mode.LAZY,
@@ -97,6 +98,7 @@ class Fragment:
             threads: A workgroup's; one wave's by default.
             blocks: Workgroups.
             lds: Bytes of LDS.
+            dynamic_lds: Bytes of LDS that the launch adds.
             private: Bytes of private memory a lane.
             scratch: Ask for a descriptor of private memory in s[0:3], and not for arguments.
             mode: When asynchronous operations take effect.
@@ -110,6 +112,7 @@ class Fragment:
         self.program = load(text, "kernel", chip, self.memory)
         self.threads = threads or found.wave_size
         self.blocks, self.mode = blocks, mode
+        self.dynamic_lds = dynamic_lds
         self.arguments = bytearray()
 
     def array(self, values: Array) -> Array:
@@ -130,7 +133,8 @@ class Fragment:
         programs[:, 0] = np.arange(self.blocks)
         cohort = Cohort(
             (self.blocks, 1, 1), programs, self.threads, self.program.warp_size,
-            bytes(self.arguments), 0, self.memory, findings, mode=self.mode, atomic=self.program.atomic,
+            bytes(self.arguments), self.dynamic_lds, self.memory, findings, mode=self.mode,
+            atomic=self.program.atomic,
         )  # fmt: skip
         counters = Counters(len(self.program.instructions), self.program.rules, cohort.warp_of)
         cohort.counters = counters

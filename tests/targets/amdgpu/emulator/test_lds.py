@@ -1,4 +1,4 @@
-"""LDS: widths, halves, two places at once, faults, granules, costs."""
+"""LDS: widths, halves, two places at once, faults, costs."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 
 from tests.targets.amdgpu.emulator.fragments import Fragment
-from tiledsl.targets.amdgpu.emulator.memory_units import granule
-from tiledsl.targets.amdgpu.emulator.text import parse_instruction
 from tiledsl.targets.gpu.emulator.cohort import Mode
 from tiledsl.targets.gpu.emulator.findings import Kind
 
@@ -111,23 +109,6 @@ def test_faults() -> None:
     same = f"ds_write_b32 v1, v0\n{_WAIT}"
     result = Fragment(same, "gfx942", lds=256).run({1: 4 * (_LANE // 2)})
     assert result.kinds == [Kind.RACE]
-
-
-def test_the_granule_is_what_the_smallest_access_is() -> None:
-    def of(*lines: str) -> int:
-        return granule([parse_instruction(line) for line in lines])
-
-    assert of("v_mov_b32_e32 v0, v1") == 4
-    assert of("ds_read_b128 v[0:3], v4") == 16
-    assert of("ds_read_b128 v[0:3], v4", "ds_write2st64_b64 v0, v[2:3], v[4:5] offset1:1") == 8
-    assert of("ds_read_b96 v[0:2], v4") == 4
-    assert of("ds_load_u16_d16_hi v0, v4") == 2
-    assert of("ds_bpermute_b32 v0, v1, v2", "ds_store_b64 v0, v[2:3]") == 8
-    assert of("ds_write_b8 v0, v1") == 1
-    assert of("flat_load_dword v0, v[2:3]", "ds_read_b64 v[0:1], v2") == 1
-    assert of("global_load_lds_dwordx4 v[0:1], off") == 16
-    assert of("buffer_load_dword v0, s[4:7], 0 offen lds", "ds_read_b64 v[0:1], v2") == 4
-    assert of("ds_add_rtn_u64 v[0:1], v2, v[4:5]") == 8
 
 
 def test_bank_conflicts_are_counted() -> None:
