@@ -36,7 +36,24 @@ Pieces = NDArray[np.uint32]
 """(pieces, 4): words of 16 bytes each."""
 
 
-@dataclass
+class Arrivals:
+    """The copies into shared memory that have not arrived: a part of a machine.
+
+    A block may not end before they have: its shared memory may be another's by then.
+    """
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self.under_way: list[Arrival] = []
+        machine.afterwards.append(self._end)
+
+    def _end(self) -> None:
+        message = "the block may end before its copy has arrived: nobody waits for the mbarrier"
+        for one in self.under_way:
+            self._machine.cohort.report(Kind.MISSING_WAIT, one.instruction, message, one.lane)
+
+
+@dataclass(eq=False)
 class Arrival:
     """One copy into the shared memory of one block.
 
@@ -76,7 +93,11 @@ class Arrival:
         if int(machine.cohort.block_of[self.lane]) != self.block:
             machine.part(Visits).note(use)
 
+        under_way = machine.part(Arrivals).under_way
+        under_way.append(self)
+
         def arrive(rows: NDArray[np.intp]) -> None:
+            under_way.remove(self)
             found = self.fetch() if values is None else values
             machine.shared.end_copy(access, granules, self.offsets, found, 4, warp)
             machine.part(AsyncProxy).written(granules)

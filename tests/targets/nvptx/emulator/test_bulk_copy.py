@@ -145,9 +145,21 @@ def test_a_block_that_never_asks_for_another_ones_copy_may_have_ended(mode: Mode
     machine = idle(cluster=2, mode=mode)
     _arriving(machine, [256], lane=33, block=1)
     machine.run()
-    (finding,) = found(machine)
-    assert (finding.kind, finding.instruction.index) == (Kind.UNDEFINED, _ISSUE)
-    assert (finding.block, finding.thread) == ((0, 0, 0), 33)
+    assert _kinds(machine) == [(Kind.UNDEFINED, _ISSUE), (Kind.MISSING_WAIT, _ISSUE)]
+    assert {(one.block, one.thread) for one in found(machine)} == {((0, 0, 0), 33)}
+
+
+@MODES
+@pytest.mark.parametrize("waits", [False, True])
+def test_a_block_that_ends_before_a_copy_into_it_has_arrived_lacks_a_wait(
+    mode: Mode, waits: bool
+) -> None:
+    machine = idle(mode=mode)
+    _arriving(machine, [256], lane=33)
+    if waits:
+        over(machine, use(machine, [32]))
+    machine.run()
+    assert _kinds(machine) == ([] if waits else [(Kind.MISSING_WAIT, _ISSUE)])
 
 
 @MODES
