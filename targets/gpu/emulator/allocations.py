@@ -72,6 +72,11 @@ def _map(size: int) -> tuple[Any, int]:
     return mapping, ctypes.addressof(ctypes.c_char.from_buffer(mapping))
 
 
+def _flags(size: int) -> NDArray[np.bool_]:
+    """Return a flag for each of `size` bytes, not set, shared with child processes."""
+    return np.frombuffer(mmap.mmap(-1, max(size, 1)), np.bool_)
+
+
 class Allocations:
     """What lies where in the device's memory."""
 
@@ -97,7 +102,7 @@ class Allocations:
         """
         mapping, start = _map(size + 2 * _GUARD)
         low = start + _GUARD
-        flags = None if written else np.frombuffer(mmap.mmap(-1, max(size, 1)), np.bool_)
+        flags = None if written else _flags(size)
         position = bisect_right(self._lows, low)
         self._allocations.insert(position, Allocation(low, size, mapping, flags))
         self._lows.insert(position, low)
@@ -130,8 +135,7 @@ class Allocations:
         if allocation is None or size == 0:
             return
         if allocation.written is None:
-            flags = mmap.mmap(-1, allocation.size)
-            allocation.written = np.frombuffer(flags, np.bool_)
+            allocation.written = _flags(allocation.size)
             allocation.written[:] = True
         start = address - allocation.low
         allocation.written[start : start + size] = False
@@ -163,12 +167,18 @@ class Allocations:
         ]
 
     def restore(self, snapshot: Sequence[tuple[int, bytes, bytes | None]]) -> None:
-        """Put back what a snapshot holds; what was allocated since stays as it is."""
+        """Put back what a snapshot holds; what was allocated or freed since stays so."""
         for low, content, flags in snapshot:
             allocation = self.find(low)
+            if allocation is None or (allocation.low, allocation.size) != (low, len(content)):
+                continue
             self.bytes_at(low, len(content))[:] = np.frombuffer(content, np.uint8)
-            if allocation is not None and allocation.written is not None and flags is not None:
-                allocation.written[:] = np.frombuffer(flags, np.bool_)
+            if flags is None:
+                allocation.written = None
+                continue
+            if allocation.written is None:
+                allocation.written = _flags(allocation.size)
+            allocation.written[:] = np.frombuffer(flags, np.bool_)
 
     def name(self, named: Sequence[Named]) -> None:
         """Say what the arrays of the coming launch are called."""
