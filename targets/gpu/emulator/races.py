@@ -180,13 +180,13 @@ class Writes(_History):
 
 
 class Others(_History):
-    """When each warp last read (or updated) each granule."""
+    """When each warp last read (or updated) each granule, and by which instruction."""
 
     def __init__(self, clocks: Clocks, granules: int, shift: int) -> None:
         super().__init__(clocks, granules, shift)
         self._pending: list[tuple[Touch, NDArray[np.uint32]]] = []
-        self._times: dict[int, Words] = {}
-        self._by = np.zeros(0, np.int32)
+        self._last: dict[int, tuple[Words, Words]] = {}
+        """Of each warp: its times, 0 for never, and the indices of its instructions."""
 
     def note(self, touch: Touch) -> None:
         """Add an access."""
@@ -203,35 +203,34 @@ class Others(_History):
         place, count = self._where(touch, 4)
         own = self._clocks.rank[touch.warp]
         rank = np.full((len(place), count), -1, np.int64)
-        for other, times in self._times.items():
+        instruction = np.zeros_like(rank)
+        for other, (times, by) in self._last.items():
             time = times.gather(place, 4, count).reshape(len(place), count)
             unseen = (time > self._clocks.seen[touch.warp, other][:, None]) & (own != other)[
                 :, None
             ]
-            rank[unseen] = other
+            if unseen.any():
+                rank[unseen] = other
+                instruction[unseen] = by.gather(place, 4, count).reshape(unseen.shape)[unseen]
         where = rank >= 0
-        if not where.any():
-            return None
-        granules = (touch.flat >> self._shift)[:, None] + np.arange(count)
-        return _race(where, rank, self._by[granules].astype(np.int64))
+        return _race(where, rank, instruction) if where.any() else None
 
     def _work_in(self) -> None:
-        if not len(self._by):
-            self._by = np.full(self._granules, -1, np.int32)
         for touch, time in self._pending:
             place, count = self._where(touch, 4)
             rank = self._clocks.rank[touch.warp]
             for one in np.unique(rank).tolist():
-                times = self._times.get(one)
-                if times is None:
-                    times = self._times[one] = Words(zero_bytes(4 * self._granules))
+                if one not in self._last:
+                    size = 4 * self._granules
+                    self._last[one] = Words(zero_bytes(size)), Words(zero_bytes(size))
+                times, by = self._last[one]
                 mine = rank == one
                 values = time[mine]
                 if count > 1:
                     values = np.broadcast_to(values[:, None], (len(values), count))
                 times.scatter(place[mine], values, 4, count)
-            granules = (touch.flat >> self._shift)[:, None] + np.arange(count)
-            self._by[granules] = touch.instruction.index
+                index = np.full(values.shape, touch.instruction.index, np.uint32)
+                by.scatter(place[mine], index, 4, count)
         self._pending = []
 
 
