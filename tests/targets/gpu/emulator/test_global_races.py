@@ -1,54 +1,15 @@
-"""Races on global memory, each planted beside its sound twin."""
+"""Races on global memory, each planted beside its sound twin.
+
+What orders programs is `test_releases`'s.
+"""
 
 from __future__ import annotations
-
-from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.targets.gpu.emulator.worlds import World, instruction
+from tests.targets.gpu.emulator.worlds import Device, instruction
 from tiledsl.dialects.diagnostics import KernelError
-from tiledsl.targets.gpu.emulator.findings import Kind
-from tiledsl.targets.gpu.emulator.memory import Named
-
-
-class Device:
-    """A world with one array of 16 words, `x`; threads are numbered through all blocks."""
-
-    def __init__(self, blocks: int = 1, atomic: bool = False) -> None:
-        self.world = World(blocks=blocks, warps=2, lanes=4)
-        self.world.cohort.atomic = atomic
-        self.memory = self.world.memory
-        self.base = self.memory.allocate(64, written=True)
-        self.memory.name([Named("x", self.base, self.base + 64, 4)])
-        self.begin()
-
-    def begin(self) -> None:
-        self.memory.races.begin(len(self.world.cohort.launch_warp))
-
-    def store(self, thread: int, word: int, value: int = 1, width: int = 4) -> None:
-        address = np.array([self.base + word * 4], np.uint64)
-        dtype: Any = {1: np.uint8, 2: np.uint16, 4: np.uint32}[width]
-        access = self.world.access(len(self.world.findings), [thread])
-        self.memory.store(access, address, np.array([value], dtype), width)
-
-    def load(self, thread: int, word: int, *, strong: bool = False) -> None:
-        access = self.world.access(len(self.world.findings), [thread])
-        access.instruction = replace(access.instruction, strong=strong)
-        self.memory.load(access, np.array([self.base + word * 4], np.uint64), 4)
-
-    def release(self, warp: int) -> None:
-        self.memory.races.releases.release(self.world.cohort, np.array([warp]))
-
-    def acquire(self, warp: int) -> None:
-        self.memory.races.releases.acquire(self.world.cohort, np.array([warp]))
-
-    @property
-    def races(self) -> int:
-        assert all(kind is Kind.RACE for kind in self.world.kinds())
-        return len(self.world.findings)
 
 
 def test_reading_another_warps_store_without_a_barrier_is_a_race() -> None:
@@ -133,72 +94,6 @@ def test_nothing_orders_programs() -> None:
     assert device.races == 2
 
 
-def test_a_release_and_an_acquire_after_it_order_programs() -> None:
-    device = Device(blocks=2, atomic=True)
-    device.store(0, 3)
-    device.release(0)
-    device.acquire(2)
-    device.load(8, 3)
-    device.store(8, 3, 5)
-    assert device.races == 0
-
-
-@pytest.mark.parametrize(
-    "order", ["", "release", "acquire", "acquire release", "another's release acquire"]
-)
-def test_programs_that_lack_one_of_the_two_are_not_ordered(order: str) -> None:
-    device = Device(blocks=2, atomic=True)
-    device.release(0)  # before the store
-    device.store(0, 3)
-    for one in order.split():
-        if one in ("release", "acquire"):
-            warp = {"release": 2 if "another" in order else 0, "acquire": 2}[one]
-            getattr(device, one)(warp)
-    device.load(8, 3)
-    assert device.races == 1
-    device.store(8, 3, 5)
-    assert device.races == 2
-
-
-def test_barriers_pass_on_what_is_released_and_what_is_acquired() -> None:
-    device = Device(blocks=2, atomic=True)
-    device.store(4, 3)
-    device.world.sync()
-    device.release(0)
-    device.acquire(2)
-    device.load(12, 3)
-    assert device.races == 1
-    device.world.sync()
-    device.load(12, 3)
-    assert device.races == 1
-
-
-def test_programs_pass_on_what_they_acquired() -> None:
-    device = Device(blocks=3, atomic=True)
-    device.store(0, 3)
-    device.release(0)
-    device.acquire(2)
-    device.release(2)
-    device.acquire(4)
-    device.load(16, 3)
-    assert device.races == 0
-
-
-@pytest.mark.parametrize("times", [2, 20])
-def test_an_acquire_before_the_release_that_matters_is_none(times: int) -> None:
-    device = Device(blocks=2, atomic=True)
-    for _ in range(times):
-        device.store(0, 5)
-        device.release(0)
-    device.acquire(2)
-    device.store(0, 3)
-    device.release(0)
-    device.load(8, 5)
-    assert device.races == 0
-    device.load(8, 3)
-    assert device.races == 1
-
-
 def test_a_strong_load_needs_no_order_and_reads_hinder_no_writes() -> None:
     device = Device(blocks=2, atomic=True)
     device.store(0, 3)
@@ -208,14 +103,6 @@ def test_a_strong_load_needs_no_order_and_reads_hinder_no_writes() -> None:
     assert device.races == 0
     device.load(4, 3, strong=True)  # in the program that stored it a barrier is missing
     assert device.races == 1
-
-
-def test_programs_of_clusters_may_have_been_ordered_otherwise() -> None:
-    device = Device(blocks=2, atomic=True)
-    device.world.cohort.clustered = True
-    device.store(0, 3)
-    device.load(8, 3)
-    assert device.races == 0
 
 
 def test_releases_order_no_warps_of_a_program() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from tiledsl.targets.gpu.emulator.barriers import Barriers
 from tiledsl.targets.gpu.emulator.clocks import Clocks
 from tiledsl.targets.gpu.emulator.cohort import Access, Cohort
 from tiledsl.targets.gpu.emulator.findings import Findings, Kind
-from tiledsl.targets.gpu.emulator.memory import GlobalMemory
+from tiledsl.targets.gpu.emulator.memory import GlobalMemory, Named
 from tiledsl.targets.gpu.emulator.program import Instruction, InstructionClass
 from tiledsl.targets.gpu.emulator.shared_memory import SharedMemory
 from tiledsl.targets.gpu.source_lines import Source
@@ -24,22 +24,26 @@ def instruction(index: int, text: str = "access", line: int = 1) -> Instruction:
 
 @dataclass
 class World:
-    """`blocks` blocks of `warps` warps of `lanes` threads; flat threads are numbered through."""
+    """`blocks` blocks of `warps` warps of `lanes` threads; flat threads are numbered through.
+
+    `first` is the first one's number in the launch.
+    """
 
     blocks: int = 1
     warps: int = 2
     lanes: int = 4
     shared_bytes: int = 256
     granule: int = 4
+    first: int = 0
     memory: GlobalMemory = field(default_factory=GlobalMemory)
     findings: Findings = field(default_factory=Findings)
 
     def __post_init__(self) -> None:
         threads = self.warps * self.lanes
         programs = np.zeros((self.blocks, 3), np.int64)
-        programs[:, 0] = np.arange(self.blocks)
+        programs[:, 0] = self.first + np.arange(self.blocks)
         self.cohort = Cohort(
-            (self.blocks, 1, 1),
+            (self.first + self.blocks, 1, 1),
             programs,
             threads,
             self.lanes,
@@ -85,3 +89,45 @@ class World:
 
     def messages(self) -> list[str]:
         return [finding.message for finding in self.findings.all()]
+
+
+class Device:
+    """A world with one array of 16 words, `x`; threads are numbered through all blocks."""
+
+    def __init__(self, blocks: int = 1, atomic: bool = False) -> None:
+        self.world = World(blocks=blocks, warps=2, lanes=4)
+        self.world.cohort.atomic = atomic
+        self.memory = self.world.memory
+        self.base = self.memory.allocate(64, written=True)
+        self.memory.name([Named("x", self.base, self.base + 64, 4)])
+        self.begin()
+
+    def begin(self) -> None:
+        self.memory.races.begin(len(self.world.cohort.launch_warp))
+
+    def store(self, thread: int, word: int, value: int = 1, width: int = 4) -> None:
+        address = np.array([self.base + word * 4], np.uint64)
+        dtype: Any = {1: np.uint8, 2: np.uint16, 4: np.uint32}[width]
+        access = self.world.access(len(self.world.findings), [thread])
+        self.memory.store(access, address, np.array([value], dtype), width)
+
+    def load(self, thread: int, word: int, *, strong: bool = False) -> None:
+        access = self.world.access(len(self.world.findings), [thread])
+        access.instruction = replace(access.instruction, strong=strong)
+        self.memory.load(access, np.array([self.base + word * 4], np.uint64), 4)
+
+    def release(self, *warps: int) -> None:
+        self.memory.races.releases.release(self.world.cohort, np.array(warps))
+
+    def acquire(self, warp: int) -> None:
+        self.memory.races.releases.acquire(self.world.cohort, np.array([warp]))
+
+    def hand_over(self, giver: int, taker: int) -> None:
+        """Let one warp release what it did, and another one acquire it."""
+        self.release(giver)
+        self.acquire(taker)
+
+    @property
+    def races(self) -> int:
+        assert all(kind is Kind.RACE for kind in self.world.kinds())
+        return len(self.world.findings)
