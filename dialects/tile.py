@@ -52,6 +52,11 @@ def _same_shape(*values: ir.Value | None) -> str | None:
     return None
 
 
+def axis_fault(axis: int, rank: int) -> str | None:
+    """Return what is wrong unless the axis is one of so many."""
+    return None if 0 <= axis < rank else f"expected an axis from 0 to {rank - 1}, found {axis}"
+
+
 class ProgramIdOp(Op, name="tile.program_id", pure=True):
     """The index of this program along one axis of the grid: 0 <= id < num_programs."""
 
@@ -111,6 +116,8 @@ class ExpandDimsOp(Op, name="tile.expand_dims", pure=True):
     def verify(self) -> str | None:
         """Require the shape with a 1 inserted."""
         shape = list(shape_of(self.source.type))
+        if wrong := axis_fault(self.axis, len(shape) + 1):
+            return wrong
         shape.insert(self.axis, 1)
         if shape_of(self.tile.type) != tuple(shape):
             return f"expected a result of shape {tuple(shape)}, found {self.tile.type}"
@@ -174,6 +181,8 @@ class JoinOp(Op, name="tile.join", pure=True):
         """Require equal operand types and a trailing 2."""
         if shape_of(self.tile.type) != (*shape_of(self.first.type), 2):
             return f"expected a trailing dimension of size 2, found {self.tile.type}"
+        if element_of(self.first.type) != element_of(self.second.type):
+            return f"expected tiles of one type, found {self.first.type} and {self.second.type}"
         return _same_shape(self.first, self.second)
 
 
@@ -202,6 +211,8 @@ class CatOp(Op, name="tile.cat", pure=True):
     def verify(self) -> str | None:
         """Require twice the size along the axis."""
         shape = list(shape_of(self.first.type))
+        if wrong := axis_fault(self.axis, len(shape)):
+            return wrong
         shape[self.axis] *= 2
         if shape_of(self.tile.type) != tuple(shape):
             return f"expected a result of shape {tuple(shape)}, found {self.tile.type}"
@@ -413,6 +424,8 @@ class DescriptorStoreOp(Op, name="tile.descriptor_store"):
 
 
 def _verify_box(parts: Sequence[ir.Value], box: ir.Type, more: int) -> str | None:
+    if not is_pointer(parts[0].type):
+        return f"expected a pointer, found {parts[0].type}"
     least = len(shape_of(box))
     rank, rest = divmod(len(parts) - 1 - more, 3)
     if rest or rank < least:
@@ -457,6 +470,8 @@ class AtomicRmwOp(Op, name="tile.atomic_rmw"):
 
     def verify(self) -> str | None:
         """Require one shape and the pointee type."""
+        if not is_pointer(self.ptr.type):
+            return f"expected pointers, found {self.ptr.type}"
         if element_of(self.value.type) != pointee(self.ptr.type):
             return f"expected a value of {pointee(self.ptr.type)}, found {self.value.type}"
         return _same_shape(self.ptr, self.value, self.mask, self.old)
@@ -504,6 +519,12 @@ class DotOp(Op, name="tile.dot", pure=True):
         return None
 
 
+def results_fault(op: Op) -> str | None:
+    """Return what is wrong unless an op that combines tiles has a result for each of them."""
+    sources, results = len(op.operation.operands), len(op.operation.results)
+    return None if sources == results else f"expected {sources} results, found {results}"
+
+
 class ReduceOp(Op, name="tile.reduce", pure=True):
     """Combine the elements along an axis, which disappears; several tiles combine as tuples.
 
@@ -523,6 +544,8 @@ class ReduceOp(Op, name="tile.reduce", pure=True):
     def verify(self) -> str | None:
         """Require one shape and a result of it without the axis for each source."""
         shape = list(shape_of(self.sources[0].type))
+        if wrong := axis_fault(self.axis, len(shape)) or results_fault(self):
+            return wrong
         del shape[self.axis]
         for source, result in zip(self.sources, self.results_, strict=True):
             if shape_of(result.type) != tuple(shape):
@@ -546,7 +569,10 @@ class ScanOp(Op, name="tile.scan", pure=True):
     results_ = VariadicResult(Tile, "The types of the sources.")
 
     def verify(self) -> str | None:
-        """Require one shape."""
+        """Require one shape, and a result for each source."""
+        rank = len(shape_of(self.sources[0].type))
+        if wrong := axis_fault(self.axis, rank) or results_fault(self):
+            return wrong
         return _same_shape(*self.sources, *self.results_)
 
 

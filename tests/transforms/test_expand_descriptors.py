@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from mlir import ir
 
-from tests.dialects.test_op import good
+from tests.dialects.test_tile import GOOD
 from tiledsl.dialects import contracts, tile
 from tiledsl.dialects.context import context
 from tiledsl.transforms.expand_descriptors import expand_descriptors
@@ -13,7 +13,7 @@ def names(module: ir.Module) -> list[str]:
 
 
 def test_boxes_become_masked_accesses() -> None:
-    module = ir.Module.parse(good(), context())
+    module = ir.Module.parse(GOOD, context())
     before = names(module)
     expand_descriptors(module)
     contracts.check(module, contracts.TILE)
@@ -25,7 +25,7 @@ def test_boxes_become_masked_accesses() -> None:
 
 
 def test_what_is_kept_stays() -> None:
-    module = ir.Module.parse(good(), context())
+    module = ir.Module.parse(GOOD, context())
     expand_descriptors(module, keeps=lambda access: isinstance(access, tile.DescriptorLoadOp))
     after = names(module)
     assert after.count("tile.descriptor_load") == 1
