@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from tiledsl.transforms.run import Step
 
-NAME = "host"
+NAME: str = "host"
 
 
 def chips() -> Sequence[str]:

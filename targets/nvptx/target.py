@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tiledsl.targets.target import Artifact, Options
     from tiledsl.transforms.run import Step
 
-NAME = "nvptx"
+NAME: str = "nvptx"
 
 
 def chips() -> Sequence[str]:
