@@ -32,7 +32,7 @@ from tiledsl.dialects.op import (
     VariadicResult,
     dialect_type,
 )
-from tiledsl.dialects.tile import Box
+from tiledsl.dialects.tile import Box, axis_fault, results_fault
 from tiledsl.dialects.types import element_of, held_by, layout_name, shape_of
 
 Shared = dialect_type("tgpu.shared", "a shared buffer")
@@ -42,6 +42,21 @@ OVERLAPS = "tgpu.overlaps"
 """A kernel's attribute: it waits for the launch before by itself (`tgpu.await_launches`)."""
 PRODUCERS = "tgpu.producer_warps"
 """A kernel's attribute: how many warps copy boxes for those that hold tiles."""
+
+
+def _held_alike(held: ir.Type) -> tuple[ir.Type, str | None]:
+    """Return what a buffer and its slot have in common."""
+    return element_of(held), layout_name(held)
+
+
+def _buffer_fault(buffer: ir.Value, tile: ir.Value) -> str | None:
+    """Return what is wrong unless a buffer and a tile have the same shape and elements."""
+    held = held_by(buffer.type)
+    if shape_of(held) != shape_of(tile.type):
+        return f"expected a tile of shape {shape_of(held)}, found {tile.type}"
+    if element_of(held) != element_of(tile.type):
+        return f"expected a tile of {element_of(held)}, found {tile.type}"
+    return None
 
 
 class LayoutOp(Op, name="tgpu.layout"):
@@ -83,7 +98,7 @@ class SlotOp(Op, name="tgpu.slot", pure=True):
     def verify(self) -> str | None:
         """Require the held type without the leading dimension."""
         whole, slot = held_by(self.buffer.type), held_by(self.slot.type)
-        if shape_of(whole)[1:] != shape_of(slot) or layout_name(whole) != layout_name(slot):
+        if shape_of(whole)[1:] != shape_of(slot) or _held_alike(whole) != _held_alike(slot):
             return f"expected a slot of {whole}, found {slot}"
         return None
 
@@ -96,10 +111,7 @@ class LocalStoreOp(Op, name="tgpu.local_store"):
 
     def verify(self) -> str | None:
         """Require the same shape and elements."""
-        held = held_by(self.buffer.type)
-        if shape_of(held) != shape_of(self.tile.type):
-            return f"expected a tile of shape {shape_of(held)}, found {self.tile.type}"
-        return None
+        return _buffer_fault(self.buffer, self.tile)
 
 
 class LocalLoadOp(Op, name="tgpu.local_load"):
@@ -110,10 +122,7 @@ class LocalLoadOp(Op, name="tgpu.local_load"):
 
     def verify(self) -> str | None:
         """Require the same shape and elements."""
-        held = held_by(self.buffer.type)
-        if shape_of(held) != shape_of(self.tile.type):
-            return f"expected a tile of shape {shape_of(held)}, found {self.tile.type}"
-        return None
+        return _buffer_fault(self.buffer, self.tile)
 
 
 class AsyncCopyOp(Op, name="tgpu.async_copy"):
@@ -272,7 +281,7 @@ class SliceOp(Op, name="tgpu.slice", pure=True):
         """Require a part of the tile that begins at a multiple of its size."""
         whole, part = shape_of(self.source.type), shape_of(self.tile.type)
         inside = len(self.starts) == len(part) == len(whole) and all(
-            start % extent == 0 and start + extent <= size
+            start % extent == 0 and 0 <= start <= size - extent
             for start, extent, size in zip(self.starts, part, whole, strict=True)
         )
         if not inside or element_of(self.source.type) != element_of(self.tile.type):
@@ -458,6 +467,9 @@ class PartialReduceOp(Op, name="tgpu.partial_reduce", pure=True):
 
     def verify(self) -> str | None:
         """Require the kept shape behind the partials."""
+        rank = len(shape_of(self.sources[0].type))
+        if wrong := axis_fault(self.axis, rank) or results_fault(self):
+            return wrong
         for source, result in zip(self.sources, self.results_, strict=True):
             kept = list(shape_of(source.type))
             del kept[self.axis]
