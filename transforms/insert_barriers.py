@@ -144,7 +144,8 @@ class _Walk(ProgramWalk[State]):
         if self.only_check:
             return self.trips(op, state)
         alone = _Walk(self.accesses, dict(self.barriers))
-        alone.trips(op, State(copies=state.copies, storing=state.storing))
+        in_flight = State(copies=state.copies, reading=state.reading, storing=state.storing)
+        alone.trips(op, in_flight)
         entered = _Walk(self.accesses, dict(alone.barriers))
         end = entered.trips(op, state)
         more = dict(entered.barriers.items() - alone.barriers.items())

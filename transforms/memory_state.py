@@ -63,6 +63,7 @@ class State:
     Attributes:
         shared: Accesses of shared memory since the last barrier.
         copies: What asynchronous copies in flight write.
+        reading: What they read, which goes on until they are waited for.
         touched: Accesses of global memory since the last barrier.
         flying: What products in flight read, the latest product first.
         storing: Copies from shared memory in flight.
@@ -70,6 +71,7 @@ class State:
 
     shared: frozenset[Shared] = frozenset()
     copies: frozenset[Shared] = frozenset()
+    reading: frozenset[Global] = frozenset()
     touched: frozenset[Global] = frozenset()
     flying: tuple[frozenset[Shared], ...] = ()
     storing: Flight = field(default_factory=Flight)
@@ -110,8 +112,7 @@ class State:
     def then(self, action: Action) -> State:
         """Give the state after an action."""
         if action.waits is not None:
-            left = frozenset[Shared]() if action.waits == 0 else self.copies
-            return replace(self, shared=self.shared | self.copies, copies=left)
+            return self._copied(everything=action.waits == 0)
         if action.stores:
             return replace(self, storing=self.storing.issued(action.stores))
         if action.store_wait is not None:
@@ -129,7 +130,18 @@ class State:
             shared=self.shared.union(action.shared),
             # Which groups a wait waits for is not followed: the whole buffer is as good as copied.
             copies=self.copies.union(replace(one, slot=UNKNOWN) for one in action.copies),
+            reading=self.reading.union(action.touched) if action.copies else self.reading,
             touched=self.touched.union(action.touched),
+        )
+
+    def _copied(self, everything: bool) -> State:
+        """Let copies that were waited for become accesses that threads wait for by barriers."""
+        return replace(
+            self,
+            shared=self.shared | self.copies,
+            copies=frozenset() if everything else self.copies,
+            touched=self.touched | self.reading,
+            reading=frozenset() if everything else self.reading,
         )
 
     def _landed(self, wait: Wait) -> State:
@@ -149,6 +161,7 @@ class State:
         return State(
             self.shared | other.shared,
             self.copies | other.copies,
+            self.reading | other.reading,
             self.touched | other.touched,
             tuple(a | b for a, b in zip_longest(self.flying, other.flying, fillvalue=_NOTHING)),
             self.storing.joined(other.storing),
@@ -195,6 +208,7 @@ class State:
         restated = self._with_slots(lambda slot: slot.next_trip(loop))
         return replace(
             restated,
+            reading=frozenset(map(forgotten, self.reading)),
             touched=frozenset(map(forgotten, self.touched)),
             storing=restated.storing.restated(source=lambda one: one, target=forgotten),
         )
