@@ -40,6 +40,10 @@ TensorMap = dialect_type("tgpu.tensor_map", "a description of a tensor that the 
 ARRIVALS = ("thread", "warps")
 OVERLAPS = "tgpu.overlaps"
 """A kernel's attribute: it waits for the launch before by itself (`tgpu.await_launches`)."""
+LATE = "tgpu.late"
+"""An attribute of a load: it may happen as late as it is used, beyond what the kernel writes."""
+PIECES = "tgpu.pieces"
+"""A kernel's attribute: registers of a tile that a thread works on at a time, at most."""
 PRODUCERS = "tgpu.producer_warps"
 """A kernel's attribute: how many warps copy boxes for those that hold tiles."""
 

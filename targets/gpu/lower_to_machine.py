@@ -154,6 +154,8 @@ def _function(op: ir.OpView, kernel: Kernel, machine: Machine) -> Any:
         attributes[name] = value
     attributes["tile.kinds"] = _array([ir.StringAttr.get(_kind(a.type)) for a in old.arguments])
     attributes["tile.shared_bytes"] = ir.IntegerAttr.get(emit.integer(64), kernel.shared_bytes)
+    if tgpu.PIECES in given:
+        attributes[tgpu.PIECES] = given[tgpu.PIECES]
     if tgpu.OVERLAPS in given:
         attributes["tile.overlaps"] = ir.UnitAttr.get()
     if MAPS in given:

@@ -13,6 +13,7 @@ from typing import Any
 from mlir import ir
 from mlir.dialects import arith
 
+from tiledsl.dialects import tgpu
 from tiledsl.dialects.types import is_tile
 from tiledsl.targets.gpu import emit
 from tiledsl.targets.gpu.emit import integer, vector_of
@@ -98,6 +99,8 @@ def _load(lowering: Lowering, op: Any) -> None:
                 otherwise,
             )
         )
+        if tgpu.LATE in op.operation.attributes:
+            groups[-1].owner.attributes[tgpu.LATE] = ir.UnitAttr.get()
     lowering.define(op.result, loaded(emit.concatenate(groups), element))
 
 

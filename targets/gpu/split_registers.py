@@ -8,10 +8,12 @@ vectors of that length, and every op moves down to the first that needs it, whic
 computation of one piece in one place: the piece that a store writes just before that store.
 
 What touches memory or other threads stays in order, so loads from global memory stay as early as
-they were, and so does what `keep_order` marks: the multiply-adds of a product, step by step along
-k, where a sum at a time would hold all its operands at once. Reads of shared memory move down too,
-among what writes none: the operands of a matrix instruction are read just before it, not all
-operands of all of them first.
+they were (but for those that are marked `tgpu.late`), and so does what `keep_order` marks: the
+multiply-adds of a product, step by step along k, where a sum at a time would hold all its operands
+at once. Reads of shared memory move down too, among what writes none: the operands of a matrix
+instruction are read just before it, not all operands of all of them first. In kernels that keep
+tiles there (`tgpu.pieces`, which also says how long pieces are) they pass accesses of global memory
+as well.
 
 Before: the `machine` level.
 After: the same; elementwise ops and shuffles have results of at most `width` registers.
@@ -31,6 +33,7 @@ import numpy as np
 from mlir import ir
 from mlir.dialects import arith, llvm
 
+from tiledsl.dialects import tgpu
 from tiledsl.dialects.contracts import operations
 from tiledsl.targets.gpu import emit
 from tiledsl.transforms.effects import is_pure
@@ -68,15 +71,18 @@ def split_registers(module: ir.Module, *, width: int = 8) -> None:
 
     Args:
         module: What to change.
-        width: The longest vector, a power of two.
+        width: The longest vector, a power of two, in kernels that do not say it (`tgpu.PIECES`).
     """
-    splitter = _Splitter(width)
-    for op in list(operations(module.operation)):
-        splitter.visit(op)
-    splitter.finish()
     for op in module.body.operations:
-        if op.operation.name == "llvm.func":
-            _sink_region(op.operation.regions[0])
+        if op.operation.name != "llvm.func":
+            continue
+        held: Any = op.operation.attributes
+        by_pieces = tgpu.PIECES in held
+        splitter = _Splitter(held[tgpu.PIECES].value if by_pieces else width)
+        for inner in list(operations(op.operation)):
+            splitter.visit(inner)
+        splitter.finish()
+        _sink_region(op.operation.regions[0], by_pieces)
 
 
 # Splitting.
@@ -271,17 +277,23 @@ class _Splitter:
 # Sinking.
 
 
-def _sink_region(region: ir.Region) -> None:
+def _sink_region(region: ir.Region, by_pieces: bool) -> None:
     """Sink within every block of a region and below."""
     for block in region.blocks:
-        _sink(block)
+        _sink(block, by_pieces)
         for op in block.operations:
             for inner in op.operation.regions:
-                _sink_region(inner)
+                _sink_region(inner, by_pieces)
 
 
-def _sink(block: ir.Block) -> None:
-    """Move every pure op of a block before the first op that needs it; erase those none needs."""
+def _sink(block: ir.Block, by_pieces: bool) -> None:
+    """Move every pure op of a block before the first op that needs it; erase those none needs.
+
+    Args:
+        block: The block.
+        by_pieces: Whether reads of shared memory move down past accesses of global memory, too:
+            each piece is then read for its own store, not all for the first one.
+    """
     ops = list(block.operations)
     index = {op.operation: i for i, op in enumerate(ops)}
     done = [False] * len(ops)
@@ -317,7 +329,7 @@ def _sink(block: ir.Block) -> None:
         elif not _is_movable(op):
             if op.operation.regions or op.operation.name.startswith(_IN_FLIGHT):
                 need_all(calls)
-            if not _leaves_shared(op):
+            if not (_leaves_shared(op) or (by_pieces and _is_global(op))):
                 need_all(reads)
             need(i)
     *rest, end = order
@@ -329,10 +341,12 @@ def _sink(block: ir.Block) -> None:
 
 
 def _is_movable(op: ir.OpView) -> bool:
-    """Whether an op only computes."""
+    """Whether an op only computes, or may as well be done later."""
     name = op.operation.name
     if _IN_ORDER in op.operation.attributes:
         return False
+    if tgpu.LATE in op.operation.attributes:
+        return True
     if name == "llvm.call_intrinsic":
         return ir.StringAttr(op.operation.attributes["intrin"]).value in _PURE_INTRINSICS
     return is_pure(op) or name.startswith("vector.") or name in _PURE_LLVM
@@ -363,6 +377,14 @@ def _leaves_shared(op: ir.OpView) -> bool:
         or name == "llvm.load"
         or (name.startswith("rocdl.") and name != "rocdl.s.barrier")
     )
+
+
+def _is_global(op: ir.OpView) -> bool:
+    """Whether an op reads or writes global memory, and nothing else."""
+    name = op.operation.name
+    if name == "llvm.store":
+        return op.operation.operands[1].type == emit.pointer_type(1)
+    return name in ("ptx.load", "ptx.store")
 
 
 def _needs(op: ir.OpView, index: dict[ir.Operation, int]) -> Iterator[int]:

@@ -181,3 +181,43 @@ def test_functions_move_to_their_users_but_not_past_products_in_flight_nor_loops
         *("ex2", "wgmma_wait", "ex2", "scf.for", "llvm.store", "llvm.store"),
         *("ex2", "llvm.store", "llvm.store", "llvm.store"),
     ]
+
+
+def moved(pieces: str, load: str) -> list[str]:
+    """Copy two numbers, loaded as `load` says, in a kernel with such attributes; give the order."""
+    text = f"""
+    llvm.func @kernel(%q: !llvm.ptr<1>, %p: !llvm.ptr<1>) attributes {{
+        {pieces} tile.kinds = ["ptr", "ptr"], tile.threads = 1 : i64, tile.shared_bytes = 16 : i64}} {{
+      %s = llvm.mlir.zero : !llvm.ptr<3>
+      %a = llvm.load {load} -> f32
+      %b = llvm.load {load} -> f32
+      llvm.store %a, %q : f32, !llvm.ptr<1>
+      llvm.store %b, %q : f32, !llvm.ptr<1>
+      llvm.return
+    }}"""
+    return re.findall(r"llvm\.(load|store)", str(split(parse(text), 8)))
+
+
+@pytest.mark.parametrize(
+    ("pieces", "load", "by_pieces"),
+    [
+        ("tgpu.pieces = 2 : i64,", "%s : !llvm.ptr<3>", True),
+        ("", "%s : !llvm.ptr<3>", False),
+        ("", "%p {tgpu.late} : !llvm.ptr<1>", True),
+        ("tgpu.pieces = 2 : i64,", "%p : !llvm.ptr<1>", False),
+    ],
+)
+def test_who_may_load_late_loads_for_each_store(pieces: str, load: str, by_pieces: bool) -> None:
+    wanted = ["load", "store"] * 2 if by_pieces else ["load", "load", "store", "store"]
+    assert moved(pieces, load) == wanted
+
+
+def test_a_kernel_may_say_how_long_pieces_are() -> None:
+    k = Kernel("*f32", "*f32")
+    x = k.load(k.pointers(k.args[0], 4096))
+    k.store(k.pointers(k.args[1], 4096), k.op("arith.mulf", x, x))
+    module = to_machine(k.finish(), 4, "sm_80")
+    with module.context:
+        (kernel,) = (op for op in module.body.operations if op.operation.name == "llvm.func")
+        kernel.operation.attributes["tgpu.pieces"] = ir.Attribute.parse("2 : i64")
+    assert list(long_results(split(module, 8), 2)) == []
