@@ -14,6 +14,8 @@ Invariants that lowering relies on:
 - Warp order: warp bits along m are the low ones, then those along n.
 - Warps that a tile is too small for hold copies (zero bases), as do warps along n in a and along m
   in b.
+- Which row of the tile an instruction takes for which of its own is free, as long as a and the
+  accumulator agree (`Fragments.spread_rows`); of b that is so for its columns.
 
 A product sums over k, so a and b may share any permutation of k. `kwidth` makes use of that: a lane
 holds `kwidth` consecutive elements along k, which one wide load brings, and spends them on several
@@ -26,7 +28,7 @@ instruction calculator (ROCm/amd_matrix_instruction_calculator).
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal
 
@@ -83,6 +85,23 @@ class Fragments:
             max(1, n // (self.acc.shape[1] * warps[1])),
             k * self.k_steps // self.a.shape[1],
         )
+
+    def spread_rows(self) -> Fragments:
+        """Give the fragments of the same instruction for rows in another order.
+
+        Bits 2 and 4 of a row change places: a warp's lanes then hold rows 0 to 3 and 16 to 19 at
+        once. That is for an a of 32 bits, taken from registers, that lies in shared memory with
+        rows contiguous as TMA puts it there: step kk along k has a line of 32 banks, in which the
+        four rows from 4 i on lie at 4 (i ^ kk % 8). Lanes hold eight rows for four steps along k
+        at once; with neighbouring rows i and kk differ in bit 0, which leaves half of the banks
+        idle, and with these no two lanes share a bank.
+
+        Raises:
+            ValueError: The instruction has no such rows.
+        """
+        if self.a.shape[0] < 32:
+            raise ValueError(f"expected at least 32 rows, found {self.a.shape[0]}")
+        return replace(self, a=_spread(self.a), acc=_spread(self.acc))
 
     def swap(self) -> Fragments:
         """Give the fragments of the same instruction used for the transposed product.
@@ -324,6 +343,16 @@ def _powers(start: int, stop: int) -> Iterable[int]:
 def _steps(axis: int, start: int, stop: int) -> list[Basis]:
     """Give the bases from `start` up to below `stop` along one of two dimensions."""
     return [(x, 0) if axis == 0 else (0, x) for x in _powers(start, stop)]
+
+
+def _spread(layout: LinearLayout) -> LinearLayout:
+    """Swap bits 2 and 4 of the first of two coordinates."""
+    moved = {4: 16, 16: 4}
+    bases = {
+        name: [(moved.get(row, row), column) for row, column in dim]
+        for name, dim in layout.bases.items()
+    }
+    return LinearLayout(bases, layout.shape)
 
 
 def _turn(bases: Sequence[Basis]) -> list[Basis]:

@@ -62,6 +62,7 @@ def pipeline_loops(
     stages: int,
     copy: Literal["cp.async", "registers"],
     shared_bytes: int = 1 << 20,
+    max_registers: int | None = None,
 ) -> None:
     """Run the pass described above on `module`, in place.
 
@@ -70,6 +71,7 @@ def pipeline_loops(
         stages: Trips at work at a time; 1 leaves loops as they are.
         copy: How data gets to shared memory.
         shared_bytes: How much shared memory a program may have.
+        max_registers: The author's limit of registers a thread, or None.
     """
     layouts = Layouts(module)
     changed = False
@@ -82,7 +84,9 @@ def pipeline_loops(
             count = asked if asked is not None else own if own is not None else stages
             if count < 2:
                 continue
-            wish = _Wish(count - 1, copy == "cp.async", asked is not None, shared_bytes)
+            wish = _Wish(
+                count - 1, copy == "cp.async", asked is not None, shared_bytes, max_registers
+            )
             around = _loops_around(loop)
             apart = [one for one in loops if one not in around]
             beyond = [one for one in loops if one not in around[:1]]
@@ -109,12 +113,14 @@ class _Wish:
         copies: Whether there are asynchronous copies.
         every: Whether all loads of tiles are wanted.
         shared_bytes: How much shared memory a program may have.
+        max_registers: The author's limit of registers a thread, or None.
     """
 
     ahead: int
     copies: bool
     every: bool
     shared_bytes: int
+    max_registers: int | None
 
 
 def _pipeline(loop: ir.Operation, accesses: Accesses, wish: _Wish) -> _Done | None:
@@ -134,7 +140,8 @@ def _pipeline(loop: ir.Operation, accesses: Accesses, wish: _Wish) -> _Done | No
         split = find_split(loop, what, accesses, facts)
         ahead = 0 if split is None else split.fitting(wish.ahead, wish.shared_bytes)
         if split is not None and ahead > 0:
-            split_kernel(split, accesses.kernel, accesses.layouts, ahead, wish.shared_bytes)
+            limits = wish.shared_bytes, wish.max_registers
+            split_kernel(split, accesses.kernel, accesses.layouts, ahead, *limits)
             return _Done.ALL
     nest = find_nest(loop, what, accesses, facts)
     if nest is not None:

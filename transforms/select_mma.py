@@ -9,6 +9,12 @@ Warps share the accumulator in pieces as square as can be, because each loads it
 columns of b; but where the result becomes the left operand of another dot they share rows only, so
 that it need not change warps on its way.
 
+An instruction that reads tf32 in shared memory wants k contiguous there. A left operand that is
+loaded as a box with m contiguous it gets from registers, and then the rows need not be in order:
+they are spread so that lanes read the box from all banks (`Fragments.spread_rows`). The result
+pays for that, which is stored from the same rows, so a product outside of loops does without; and
+so does one whose accumulator must lie like another product's.
+
 `precision = "tf32x3"` is three tf32 products of the operands' high and low parts here, and operands
 that an instruction would cut to tf32 are rounded (`tf32`).
 
@@ -88,6 +94,28 @@ class Loaded(Enum):
         return self is not Loaded.NOT
 
 
+@dataclass(frozen=True)
+class Setting:
+    """What is around a dot.
+
+    Attributes:
+        loaded: How its left operand is loaded.
+        chained: Whether its result is another dot's left operand, or its left operand a result.
+        joined: Whether it adds to another dot's sums, or another to its own.
+        repeated: Whether it is in a loop.
+    """
+
+    loaded: Loaded
+    chained: bool
+    joined: bool
+    repeated: bool
+
+    def spreads(self, instruction: Instruction) -> bool:
+        """Whether rows in another order are read faster (`Fragments.spread_rows`), at no loss."""
+        across = instruction.cuts and self.loaded is Loaded.BOX_TURNED
+        return across and self.repeated and not (self.chained or self.joined)
+
+
 def select_mma(module: ir.Module, *, table: Table[Any], num_warps: int) -> None:
     """Run the pass described above on `module`, in place."""
     for kernel in kernels(module):
@@ -111,11 +139,13 @@ def _choose(graph: TileGraph, table: Table[Any], num_warps: int) -> list[tuple[t
     """Choose for every dot that an instruction fits."""
     links = list(_links(graph))
     chained = {node for link in links for node in link}
+    joined = {node for pair in _sums(graph) for node in pair}
     dots = _dots(graph)
-    options: dict[Node, Sequence[Choice]] = {
-        node: _options(op, node in chained, _loaded(graph, node), table, num_warps)
-        for node, op in dots
-    }
+    options: dict[Node, Sequence[Choice]] = {}
+    for node, op in dots:
+        loaded, repeated = _loaded(graph, node), node.depth > 0
+        setting = Setting(loaded, node in chained, node in joined, repeated)
+        options[node] = _options(op, setting, table, num_warps)
     for link in links:
         options.update(_agree(*link, options))
     return [(op, options[node][0]) for node, op in dots if options[node]]
@@ -140,6 +170,25 @@ def _links(graph: TileGraph) -> Iterator[tuple[Node, Node]]:
     for node, _ in _dots(graph):
         for before in graph.behind(node.operands[0]):
             if isinstance(before.op, tile.DotOp):
+                yield before, node
+
+
+def _sums(graph: TileGraph) -> Iterator[tuple[Node, Node]]:
+    """Find pairs of dots of which the second adds to the first's sums, also in a later trip."""
+    for node, _ in _dots(graph):
+        seen: set[ir.Value] = set()
+        work = [node.operands[2]]
+        while work:
+            value = work.pop()
+            if value in seen:
+                continue
+            seen.add(value)
+            if value in graph.join_of:
+                work += graph.join_of[value].sources
+            before = graph.maker.get(value)
+            if before is not None and before.transparent:
+                work += before.operands
+            elif before is not None and before is not node and isinstance(before.op, tile.DotOp):
                 yield before, node
 
 
@@ -181,17 +230,14 @@ def _moved(first: Choice, second: Choice) -> tuple[int, int]:
     return differing(wanted.a), differing(wanted.acc)
 
 
-def _options(
-    op: tile.DotOp, chained: bool, loaded: Loaded, table: Table[Any], num_warps: int
-) -> list[Choice]:
+def _options(op: tile.DotOp, setting: Setting, table: Table[Any], num_warps: int) -> list[Choice]:
     """Give the instructions that fit a dot, best first.
 
     One that gives every warp something of its own comes before a better one that does not.
 
     Args:
         op: The dot.
-        chained: Whether its result is another dot's left operand, or its left operand a result.
-        loaded: How its left operand is loaded.
+        setting: What is around it.
         table: The instructions.
         num_warps: Warps of a program.
     """
@@ -208,9 +254,11 @@ def _options(
                 continue
             if instruction.from_shared and len(shapes[0]) > 2:
                 continue
-            warps = share_warps(m, n, instruction, num_warps, chained)
+            warps = share_warps(m, n, instruction, num_warps, setting.chained)
             shared = instruction.from_shared
-            stays = shared and loaded.stays(instruction)
+            stays = shared and setting.loaded.stays(instruction)
+            if setting.spreads(instruction):
+                fragments = fragments.spread_rows()
             a = None if stays else fragments.tile("a", shapes[0], warps)
             b = None if shared else fragments.tile("b", shapes[1], warps)
             acc = fragments.tile("acc", shapes[2], warps)

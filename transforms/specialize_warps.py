@@ -2,12 +2,14 @@
 
 Where one thread of those that compute copies boxes as well (`box_nest`, `pipelined_loop`), it waits
 in each trip until all warps have read a slot, with little work queued meanwhile. That costs nothing
-while products are long: two warpgroups, more than 128 columns each. With one warpgroup, or narrow
-products, it does. Here the kernel is split in two: a *producer*, a warp beside those that the
-author asked for, runs through the loops with nothing in them but what the boxes' places depend on;
-the *consumers* run the kernel as it was, waiting for boxes and giving up slots (`box_ring`). Both
-go through all loops around as well, so that the producer is ahead by as many trips as there are
-slots, over whatever the consumers do between.
+while products are long and one is in flight: two warpgroups, more than 128 columns each, both
+operands in shared memory. With one warpgroup, or narrow products, it does; and where the first
+operand comes from registers, because a trip then waits for its own product (`product_overlap`).
+Here the kernel is split in two: a *producer*, a warp beside those that the author asked for, runs
+through the loops with nothing in them but what the boxes' places depend on; the *consumers* run the
+kernel as it was, waiting for boxes and giving up slots (`box_ring`). Both go through all loops
+around as well, so that the producer is ahead by as many trips as there are slots, over whatever the
+consumers do between.
 
     ring ; barrier
     scf.if tgpu.producer { loops: await readers of a slot, copy boxes to it }
@@ -15,8 +17,8 @@ slots, over whatever the consumers do between.
 
 Loads that one product reads first have a ring of their own, and so have the boxes of the trip of
 the loop around, of which there are two slots if they fit. Where two warpgroups consume for several
-products, the producer is a warpgroup, too, that leaves its registers to the others, and each ring
-has a warp of it.
+products, or for a large one from registers, the producer is a warpgroup, too, that leaves its
+registers to the others (unless the author limits them), and each ring has a warp of it.
 
 Scalars that both need are computed before the branch. A loop is left to others if its boxes' places
 depend on what only the consumers know, or something in a loop around may write what is read or must
@@ -25,6 +27,7 @@ come before it; `tile.warp_specialize` asks for the split (or for none), but nev
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -34,13 +37,13 @@ from mlir import ir
 from tiledsl.dialects import tgpu, tile
 from tiledsl.dialects.contracts import operations
 from tiledsl.dialects.layouts import Layouts
-from tiledsl.dialects.types import is_tile
+from tiledsl.dialects.types import bit_width, is_tile, shape_of
 from tiledsl.transforms.axis_facts import AxisFacts
 from tiledsl.transforms.box_nest import SCHEDULE, fitting, inner_slice, only_boxes, own_boxes
 from tiledsl.transforms.box_ring import Ring, end_rings, meet_at, number, rings_of
 from tiledsl.transforms.growing_loop import GrowingLoop
 from tiledsl.transforms.lanes import Lanes, select
-from tiledsl.transforms.late_products import find_trip
+from tiledsl.transforms.late_products import Trip, find_trip
 from tiledsl.transforms.loop_slice import LoopSlice, may_run_ahead, slice_loop
 from tiledsl.transforms.memory_accesses import Accesses
 from tiledsl.transforms.pipelined_loop import STAGES
@@ -53,12 +56,15 @@ ASKED = "tile.warp_specialize"
 _WARPS = "tile.num_warps"
 _MOST_WARPS = 31
 """Warps beside which there is room for one more."""
-_WARPGROUP = 4
+_WARP_SIZE, _WARPGROUP = 32, 4
 _PRODUCERS, _CONSUMERS = 40, 232
-"""Registers of a thread of one producing and two consuming warpgroups: of 384 threads each could
-have 168, which is too few for two products in flight."""
+"""Registers of a thread of one producing and two consuming warpgroups: shared out alike it would be
+168 of each. Nor are there more beside a single warp, which takes as many as four do."""
+_MANY_SUMS = 128
+"""Of a thread: 168 registers are too few for these and a first operand from registers. ptxas lets
+each instruction of such a product wait for the one before (its warning C7512)."""
 _NARROW = 128
-"""Columns of a product up to which a producer of its own pays."""
+"""Columns of a product up to which a producer of its own pays, if both operands are in memory."""
 
 
 @dataclass(frozen=True)
@@ -115,13 +121,23 @@ def is_asked_for(loop: ir.Operation, kernel: ir.OpView) -> bool:
 
 
 def _pays(loop: ir.Operation, kernel: ir.OpView) -> bool:
-    """Whether a loop has one product, of one warpgroup or narrow."""
-    products = [op for op in operations(loop) if isinstance(op, tgpu.WarpgroupMmaOp)]
+    """Whether a loop has one product, of one warpgroup or narrow or from registers."""
+    products = _products(loop)
     if len(products) != 1:
         return False
     columns = re.search(r"n(\d+)k", products[0].instruction)
     narrow = columns is not None and int(columns[1]) <= _NARROW
-    return narrow or warps_of(kernel) == _WARPGROUP
+    return narrow or not products[0].a_shared or warps_of(kernel) == _WARPGROUP
+
+
+def _products(loop: ir.Operation) -> list[tgpu.WarpgroupMmaOp]:
+    return [op for op in operations(loop) if isinstance(op, tgpu.WarpgroupMmaOp)]
+
+
+def _is_large(product: tgpu.WarpgroupMmaOp, kernel: ir.OpView) -> bool:
+    """Whether a product takes its first operand from registers, and has many sums beside."""
+    sums = math.prod(shape_of(product.result.type)) * bit_width(product.result.type) // 32
+    return not product.a_shared and sums >= _MANY_SUMS * warps_of(kernel) * _WARP_SIZE
 
 
 def warps_of(kernel: ir.OpView) -> int:
@@ -218,7 +234,12 @@ def _needed_before(
 
 
 def split_kernel(
-    split: Split, kernel: ir.OpView, layouts: Layouts, ahead: int, shared_bytes: int
+    split: Split,
+    kernel: ir.OpView,
+    layouts: Layouts,
+    ahead: int,
+    shared_bytes: int,
+    max_registers: int | None,
 ) -> None:
     """Split a kernel.
 
@@ -228,8 +249,10 @@ def split_kernel(
         layouts: The module's layouts, for buffers.
         ahead: Slots but one.
         shared_bytes: How much shared memory a program may have.
+        max_registers: The author's limit of registers a thread, or None.
     """
-    _Build(split, kernel, layouts, ahead, split.own_slots(ahead, shared_bytes)).build()
+    slots = ahead + 1, split.own_slots(ahead, shared_bytes)
+    _Build(split, kernel, layouts, slots, max_registers).build()
 
 
 @dataclass(frozen=True)
@@ -267,13 +290,18 @@ _COUNTERS = len(fields(_Counters))
 
 class _Build:
     def __init__(
-        self, split: Split, kernel: ir.OpView, layouts: Layouts, ahead: int, own_slots: int
+        self,
+        split: Split,
+        kernel: ir.OpView,
+        layouts: Layouts,
+        slots: tuple[int, int],
+        max_registers: int | None,
     ) -> None:
         self._split = split
         self._kernel = kernel
         self._layouts = layouts
-        self._slots = ahead + 1
-        self._own_slots = own_slots
+        self._slots, self._own_slots = slots
+        self._may_share = max_registers is None or max_registers >= _CONSUMERS
         self._loops = [level.loop for level in split.levels]
         self._inner = self._loops[-1]
         self._rings: dict[Ring, ir.Operation | None] = {}
@@ -292,7 +320,7 @@ class _Build:
             # With the wait for its product, where that may be late and slots are given up promptly.
             waits = {} if trip is None else trip.waits
             self._rings = {ring: waits.get(one) if one else None for one, ring in rings.items()}
-            shares = trip is not None and warps_of(self._kernel) == 2 * _WARPGROUP
+            shares = self._shares(trip)
             if shares:
                 # A warp for each: none waits for another's slot.
                 for issuer, ring in enumerate(self._every_ring):
@@ -326,6 +354,13 @@ class _Build:
             tgpu.SetRegistersOp.build(count=_CONSUMERS, loc=self._inner.op.location, ip=place)
         more = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), _WARPGROUP if shares else 1)
         self._kernel.operation.attributes[tgpu.PRODUCERS] = more
+
+    def _shares(self, trip: Trip | None) -> bool:
+        """Whether the producer is a warpgroup, which leaves its registers to those that consume."""
+        needs = trip is not None or any(
+            _is_large(one, self._kernel) for one in _products(self._inner.op)
+        )
+        return needs and self._may_share and warps_of(self._kernel) == 2 * _WARPGROUP
 
     @property
     def _every_ring(self) -> list[Ring]:

@@ -109,6 +109,7 @@ def tgpu_steps(chip: Chip, options: Options) -> Sequence[Step]:
                 stages=options.num_stages,
                 copy="cp.async",
                 shared_bytes=chip.shared_bytes,
+                max_registers=options.max_registers,
             ),
             TGPU,
         ),

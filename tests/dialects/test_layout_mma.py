@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 
 import numpy as np
 import pytest
@@ -231,3 +232,44 @@ def test_fma_operands_multiply_without_exchange(batch: tuple[int, ...]):
         held_a[..., i * rows + f.a_row] * held_b[..., i * columns + f.b_column] for i in range(k)
     )
     assert np.array_equal(result, (a @ b).ravel()[acc.table])
+
+
+# Rows in another order.
+
+
+def banks(a: LinearLayout, register: int) -> list[int]:
+    """Give the banks that a warp's lanes read where TMA put lines of 32 rows, each a step along k."""
+    found: list[int] = []
+    for lane in range(32):
+        row, k = a(register=register, lane=lane)
+        found.append((row % 32 // 4 ^ k % 8) * 4 + row % 4)
+    return found
+
+
+def test_spread_rows_are_read_from_all_banks():
+    f = mma.wgmma(64, 8, 32)
+    tile = f.spread_rows().tile("a", (64, 32), (4, 1))
+    assert all(len(set(banks(tile, i))) == 32 for i in range(tile.registers))
+    plain = f.tile("a", (64, 32), (4, 1))
+    assert all(len(set(banks(plain, i))) == 16 for i in range(plain.registers))
+
+
+@pytest.mark.parametrize("instruction", [mma.wgmma(64, 8, 32), mma.mfma(32, 2)])
+def test_spread_rows_are_the_same_rows_in_another_order_in_a_and_in_the_sums(
+    instruction: Fragments,
+):
+    spread = instruction.spread_rows()
+    order = {row: row & ~0b10100 | (row & 4) << 2 | (row & 16) >> 2 for row in range(64)}
+    assert sorted(order.values()) == list(range(64))
+    for old, new in ((instruction.layout("a"), spread.layout("a")), (instruction.acc, spread.acc)):
+        for register, lane, warp in product(*map(range, (old.registers, old.lanes, old.warps))):
+            row, column = old(register=register, lane=lane, warp=warp)
+            assert new(register=register, lane=lane, warp=warp) == (order[row], column)
+    assert (spread.b, spread.k_steps, spread.swapped) == (
+        instruction.b, instruction.k_steps, instruction.swapped,
+    )  # fmt: skip
+
+
+def test_fewer_than_32_rows_cannot_be_spread():
+    with pytest.raises(ValueError, match="expected at least 32 rows, found 16"):
+        mma.mma_sync(16, 8, 8, 32).spread_rows()

@@ -1,5 +1,9 @@
 """Choice of instructions: shapes, types, warps, chains; and that products stay what they were."""
 
+# Kernels are traced, not typed.
+# pyright: reportMissingParameterType=false, reportUnknownParameterType=false
+# pyright: reportUnknownArgumentType=false
+
 from __future__ import annotations
 
 import math
@@ -11,7 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mlir import ir
 
+import tiledsl as language
 from tiledsl.dialects import contracts, tile
+from tiledsl.dialects.context import context
 from tiledsl.dialects.contracts import operations
 from tiledsl.dialects.layout import LinearLayout
 from tiledsl.dialects.layout_mma import wgmma, wmma_gfx11
@@ -250,3 +256,53 @@ def test_two_entries_of_one_name_are_refused():
     entry = AMPERE.instructions[0]
     with pytest.raises(ValueError, match="a name of its own"):
         Table((entry, entry)).entry(entry.name)
+
+
+@language.jit
+def boxes(a, b, c, N, CASE: language.constexpr):
+    across = language.make_tensor_descriptor(a, [N, N], [N, 1], [32, 128])
+    along = language.make_tensor_descriptor(a, [N, N], [N, 1], [128, 32])
+    right = language.make_tensor_descriptor(b, [N, N], [N, 1], [32, 64])
+    out = language.make_tensor_descriptor(c, [N, N], [N, 1], [128, 64])
+    acc = language.zeros((128, 64), language.float32)
+    if CASE == "once":
+        acc = language.dot(language.trans(across.load([0, 0])), right.load([0, 0]), acc, "tf32")
+    for k in range(0, N, 32):
+        x = along.load([0, k]) if CASE == "along" else language.trans(across.load([k, 0]))
+        y = right.load([k, 0])
+        if CASE == "chained":
+            weights = language.dot(x, y, input_precision="tf32").to(language.float16)
+            acc = language.dot(weights, language.zeros((64, 64), language.float16), acc)
+        elif CASE != "once":
+            acc = language.dot(x, y, acc, input_precision="tf32")
+        if CASE == "joined":
+            acc = language.dot(along.load([0, k]), y, acc * 2, input_precision="tf32")
+    out.store([0, 0], acc)
+
+
+@pytest.mark.parametrize(
+    ("case", "chip", "spread"),
+    [
+        ("across", "sm_90a", [True]),
+        ("along", "sm_90a", [False]),
+        # What one read gains the result, once stored, loses.
+        ("once", "sm_90a", [False]),
+        # Sums would change places in every trip.
+        ("joined", "sm_90a", [False, False]),
+        # What is another product's operand as it lies is to stay so.
+        ("chained", "sm_90a", [False, False]),
+        # Without TMA, to be read by pointers; and `mma.sync` has 16 rows.
+        ("across", "sm_80", [False]),
+    ],
+)
+def test_rows_are_spread_where_a_loop_reads_boxes_across_for_it_alone(
+    case: str, chip: str, spread: list[bool]
+):
+    types = dict.fromkeys("abc", "*fp32:16") | {"N": "i32:16"}
+    made = language.compile(boxes, types, {"CASE": case}, target=chip, num_warps=8)
+    with context():
+        module = ir.Module.parse(dict(made.stages)["select_mma"])
+        dots = [op for op in operations(module.operation) if isinstance(op, tile.DotOp)]
+        found = [LinearLayout.parse(texts(dot)[2]) for dot in dots]
+    assert [(16, 0) in one.bases["lane"] for one in found] == spread
+    assert all(name.startswith("wgmma") == (chip == "sm_90a") for name in chosen(module))
