@@ -56,7 +56,14 @@ def warm_launches() -> dict[str, float]:
     ours.append(tile.TensorDescriptor(c, (128, 128)))
     theirs = [TensorDescriptor.from_tensor(one, [128, 64]) for one in (a, b)]
     theirs.append(TensorDescriptor.from_tensor(c, [128, 128]))
-    options = {"bias": None, "GROUP": 8, "TURNED": True, "MANY": True, "PRECISION": "ieee"}
+    options = {
+        "bias": None,
+        "GROUP": 8,
+        "TURNED": True,
+        "FLIPPED": False,
+        "MANY": True,
+        "PRECISION": "ieee",
+    }
     acc = triton.language.float32
     runs: dict[str, Callable[[], object]] = {
         "tiledsl, 5 arguments": lambda: softmax_row[64,](x, y, 256, 256, BLOCK=256),
@@ -86,7 +93,7 @@ def first_launch(who: str) -> dict[str, float]:
         boxes = zip((a, b, c), ((128, 64), (256, 64), (128, 256)), strict=True)
         args = [tile.TensorDescriptor(one, block) for one, block in boxes]
         imported = time.perf_counter()
-        options = {"GROUP": 8, "TURNED": True, "MANY": True, "PRECISION": "ieee"}
+        options = {"GROUP": 8, "TURNED": True, "FLIPPED": False, "MANY": True, "PRECISION": "ieee"}
         matmul[32,](*args, None, **options, num_warps=8, num_stages=4)
     else:
         import triton.language as tl

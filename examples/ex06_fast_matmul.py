@@ -10,6 +10,8 @@ What changes from ex04's product, none of which names an instruction:
   operands in the cache.
 - Operands that cannot be read in boxes, or not in the order in which matrix instructions take them,
   are first laid out anew (`readable`): that costs a few percent of the product, and saves a lot.
+- In tf32 only the first factor may lie either way, so a @ b is computed as (b.T @ a.T).T (FLIPPED).
+  That costs nothing: transposing a tile moves no data, it says anew who holds what.
 - The host cuts the result into tiles that fill the chip (`cut`), by a rule for any shape.
 """
 
@@ -37,15 +39,23 @@ def gelu(x):
 
 
 @tile.jit
-def compute(a, b, c, bias, m, n, TURNED: tile.constexpr, PRECISION: tile.constexpr):
-    """Compute the tile of c that begins at row m and column n."""
+def compute(
+    a, b, c, bias, m, n,
+    TURNED: tile.constexpr, FLIPPED: tile.constexpr, PRECISION: tile.constexpr,
+):  # fmt: skip
+    """Compute the tile of c that begins at row m and column n, FLIPPED as (b.T @ a.T).T."""
     # Asked for before the products, it has come when they are done.
     shift = bias.load([n]) if bias is not None else None
-    acc = tile.zeros(c.block_shape, tile.int32 if a.dtype.is_int() else tile.float32)
+    shape = c.block_shape[::-1] if FLIPPED else c.block_shape
+    acc = tile.zeros(shape, tile.int32 if a.dtype.is_int() else tile.float32)
     for k in range(0, a.shape[1], a.block_shape[1]):
         x = a.load([m, k])
         y = tile.trans(b.load([n, k])) if TURNED else b.load([k, n])
+        if FLIPPED:
+            x, y = tile.trans(y), tile.trans(x)
         acc = tile.dot(x, y, acc, input_precision=PRECISION)
+    if FLIPPED:
+        acc = tile.trans(acc)
     if shift is not None:
         acc = gelu(acc + shift.to(tile.float32)[None, :])
     c.store([m, n], acc.to(c.dtype))
@@ -53,12 +63,13 @@ def compute(a, b, c, bias, m, n, TURNED: tile.constexpr, PRECISION: tile.constex
 
 @tile.jit
 def matmul(
-    a, b, c, bias, GROUP: tile.constexpr, TURNED: tile.constexpr, MANY: tile.constexpr,
-    PRECISION: tile.constexpr,
+    a, b, c, bias, GROUP: tile.constexpr, TURNED: tile.constexpr, FLIPPED: tile.constexpr,
+    MANY: tile.constexpr, PRECISION: tile.constexpr,
 ):  # fmt: skip
     """Compute a @ b, or a @ b.T where b is TURNED; with a bias, gelu of the biased product.
 
-    A program computes MANY tiles, or else one.
+    FLIPPED, b.T is the first factor: the result is that of b.T @ a.T, transposed. A program
+    computes MANY tiles, or else one.
     """
     BLOCK_M, BLOCK_N = c.block_shape
     rows, columns = tile.cdiv(c.shape[0], BLOCK_M), tile.cdiv(c.shape[1], BLOCK_N)
@@ -66,10 +77,10 @@ def matmul(
     if MANY:
         for number in range(first, rows * columns, tile.num_programs(0)):
             i, j = tile.swizzle2d(number // columns, number % columns, rows, columns, GROUP)
-            compute(a, b, c, bias, i * BLOCK_M, j * BLOCK_N, TURNED, PRECISION)
+            compute(a, b, c, bias, i * BLOCK_M, j * BLOCK_N, TURNED, FLIPPED, PRECISION)
     else:
         i, j = tile.swizzle2d(first // columns, first % columns, rows, columns, GROUP)
-        compute(a, b, c, bias, i * BLOCK_M, j * BLOCK_N, TURNED, PRECISION)
+        compute(a, b, c, bias, i * BLOCK_M, j * BLOCK_N, TURNED, FLIPPED, PRECISION)
 
 
 @tile.jit
@@ -97,7 +108,7 @@ the group's rows of a should stay in the cache."""
 
 
 class Part(NamedTuple):
-    """Some columns of a product, and how one launch computes them.
+    """Some columns of a product (rows, if it is flipped), and how one launch computes them.
 
     Attributes:
         first: The first column.
@@ -131,34 +142,37 @@ def choose_block(m: int, n: int) -> tuple[tuple[int, int], int]:
 
 def part(
     m: int, columns: tuple[int, int], k: int, size: int, block: tuple[int, int],
-    num_stages: int = 0, num_ctas: int = 1,
+    num_stages: int = 0, num_ctas: int = 1, flipped: bool = False,
 ) -> Part:  # fmt: skip
     """Return how to compute some columns of a product of m rows, in tiles of one shape.
 
     Along k boxes are 128 bytes wide, which is what shared memory permutes without conflicts.
-    Where `num_ctas` processors take a tile together each has so many of its rows.
+    Where `num_ctas` processors take a tile together each has so many of its rows. All of that is
+    about the product that is computed: if `flipped` it is the transpose of the result, whose tiles
+    (which are returned) lie across.
     """
     block_m, block_n = block
     own, clusters = block_m // num_ctas, PROCESSORS // num_ctas
     tiles = tile.cdiv(m, block_m) * tile.cdiv(columns[1] - columns[0], block_n)
     stages = num_stages or min(MOST_STAGES, STAGE_BYTES // ((own + block_n) * 128))
     rows = min(ROWS_TOGETHER, PANEL_BYTES // (max(k, 1) * size))
+    across = (block_n, block_m) if flipped else block
     options = {
-        "GROUP": max(1, rows // block_m),
+        "GROUP": max(1, rows // across[0]),
         "MANY": tiles > clusters,
         "num_warps": 4 if own == 64 else 8,
         "num_stages": stages,
         "num_ctas": num_ctas,
     }
-    return Part(*columns, (*block, 128 // size), min(tiles, clusters), options)
+    return Part(*columns, (*across, 128 // size), min(tiles, clusters), options)
 
 
 @lru_cache(maxsize=4096)
-def cut(m: int, n: int, k: int, size: int) -> tuple[Part, ...]:
+def cut(m: int, n: int, k: int, size: int, flipped: bool = False) -> tuple[Part, ...]:
     """Return the parts of an m by n by k product of elements of `size` bytes.
 
     There are two if that saves more than a launch: what would leave most of the chip idle in the
-    last round is computed by itself, in smaller tiles.
+    last round is computed by itself, in smaller tiles. `flipped` is as of `part`, m and n too.
     """
     whole, cost = choose_block(m, n)
     best, parts = cost, [((0, n), whole)]
@@ -169,7 +183,7 @@ def cut(m: int, n: int, k: int, size: int) -> tuple[Part, ...]:
         cost = left_cost + right_cost + LAUNCH // (max(k, 1) * size)
         if cost < best:
             best, parts = cost, [((0, middle), left), ((middle, n), right)]
-    return tuple(part(m, columns, k, size, block) for columns, block in parts)
+    return tuple(part(m, columns, k, size, block, flipped=flipped) for columns, block in parts)
 
 
 # --- the product ---------------------------------------------------------------------------------
@@ -217,26 +231,37 @@ def multiply(
         block: Tiles of the result, in place of those that suit an H200.
         num_stages: Boxes in flight, likewise; 0 leaves it to the rule.
         precision: How float32 is multiplied: see `tile.dot`.
-        num_ctas: Processors that take a tile of that `block` together, each some of its rows; on
-            Hopper each brings a part of what all need of b to all.
+        num_ctas: Processors that take a tile of that `block` together, each some of its rows (its
+            columns, if the product is FLIPPED); on Hopper each brings a part of what all need of
+            the other factor to all.
     """
     m, k = a.shape
     n = b.shape[0 if turned else 1]
     c = empty(a, m, n) if out is None else out
-    # Matrix instructions take b in either order if it has 16 bits, else with k contiguous.
-    a, b = readable(a), readable(b, turned=not turned and b.itemsize != 2)
-    turned = turned or b.itemsize != 2
-    parts = cut(m, n, k, a.itemsize)
+    # Matrix instructions take b in either order if it has 16 bits, else with k contiguous. The
+    # first factor of tf32 may lie either way, too, as it can come from registers; not that of 8
+    # bits, of which a register holds four along k.
+    flipped = not turned and precision == "tf32" and b.itemsize == 4
+    turn = not (turned or flipped or b.itemsize == 2)
+    a, b = readable(a), readable(b, turned=turn)
+    turned = turned or turn
+    height, width = (n, m) if flipped else (m, n)
+    parts = cut(height, width, k, a.itemsize, flipped)
     if block:
-        parts = (part(m, (0, n), k, a.itemsize, block, num_stages, num_ctas),)
+        if flipped:
+            block = block[1], block[0]
+        parts = (part(height, (0, width), k, a.itemsize, block, num_stages, num_ctas, flipped),)
     for first, last, (block_m, block_n, block_k), programs, options in parts:
-        some = b[first:last] if turned else b[:, first:last]
+        rows, columns = slice(0, height), slice(first, last)
+        if flipped:
+            rows, columns = columns, rows
+        some = b[columns] if turned else b[:, columns]
         matmul[programs,](
-            tile.TensorDescriptor(a, (block_m, block_k)),
+            tile.TensorDescriptor(a[rows], (block_m, block_k)),
             tile.TensorDescriptor(some, (block_n, block_k) if turned else (block_k, block_n)),
-            tile.TensorDescriptor(c[:, first:last], (block_m, block_n)),
-            None if bias is None else tile.TensorDescriptor(bias[first:last], (block_n,)),
-            TURNED=turned, PRECISION=precision,
+            tile.TensorDescriptor(c[rows, columns], (block_m, block_n)),
+            None if bias is None else tile.TensorDescriptor(bias[columns], (block_n,)),
+            TURNED=turned, FLIPPED=flipped, PRECISION=precision,
             fast_math=c.itemsize == 2,  # gelu to 2^-20, where a result has 2^-8 or 2^-11
             **options,
         )  # fmt: skip

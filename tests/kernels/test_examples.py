@@ -178,6 +178,18 @@ def test_fast_matmul_of_ragged_matrices(
 
 
 @pytest.mark.parametrize("turned", [False, True], ids=["plain", "turned"])
+def test_fast_matmul_in_tf32(place: str, turned: bool) -> None:
+    for m, n, k in ((130, 72, 64), (67, 71, 73)):
+        a, b = ordinary(SINGLE, m * k, 7).reshape(m, k), ordinary(SINGLE, k * n, 8)
+        b, bias = b.reshape((n, k) if turned else (k, n)), ordinary(SINGLE, n, 9)
+        shifted = wide(a) @ wide(b.T if turned else b) + wide(bias)
+        size = np.abs(wide(a)) @ np.abs(wide(b.T if turned else b)) + 1
+        expected = 0.5 * shifted * (1 + np.vectorize(math.erf)(shifted / math.sqrt(2)))
+        found = ex06.multiply(a, b, bias, turned, block=(64, 64), num_stages=2, precision="tf32")
+        assert (np.abs(wide(found) - expected) / size).max() < 2**-9
+
+
+@pytest.mark.parametrize("turned", [False, True], ids=["plain", "turned"])
 def test_fast_matmul_of_arrays_that_begin_anywhere(place: str, turned: bool) -> None:
     a, b = (ordinary(HALF, 64 * 72 + 1, s)[1:].reshape(64, 72) for s in (1, 2))
     b = b if turned else b.reshape(72, 64)
@@ -305,7 +317,7 @@ KERNELS: dict[str, tuple[Any, dict[str, str], dict[str, Any]]] = {
             "a": "tensor<bf16, 64x64>:16", "b": "tensor<bf16, 64x64>:16",
             "c": "tensor<bf16, 64x64>:16", "bias": "tensor<bf16, 64>:16",
         },
-        {"GROUP": 8, "TURNED": True, "MANY": True, "PRECISION": "ieee"},
+        {"GROUP": 8, "TURNED": True, "FLIPPED": False, "MANY": True, "PRECISION": "ieee"},
     ),
     "fp8 matmul": (
         ex07.scaled_matmul,

@@ -13,8 +13,11 @@ import pytest
 
 import tiledsl as tile
 from examples.ex06_fast_matmul import matmul
+from tests.kernels.ptx_text import loop_of
 from tiledsl.targets.nvptx.chips import CHIPS
-from tiledsl.targets.nvptx.ptxas import assemble
+from tiledsl.targets.nvptx.ptxas import assemble, find_ptxas
+
+FLIPPED = {"a": "256x32", "b": "32x128", "c": "256x128"}
 
 
 @tile.jit
@@ -65,7 +68,36 @@ def test_sums_that_a_loop_may_not_touch_are_zero_before_it() -> None:
     """Else ptxas lets each product wait for the one before, and says so."""
     boxes = {"a": "128x64", "b": "64x256", "c": "128x256"}
     types = {name: f"tensor<bf16, {box}>:16" for name, box in boxes.items()}
-    constants = {"bias": None, "GROUP": 8, "TURNED": False, "MANY": False, "PRECISION": "ieee"}
+    constants = {
+        "bias": None,
+        "GROUP": 8,
+        "TURNED": False,
+        "FLIPPED": False,
+        "MANY": False,
+        "PRECISION": "ieee",
+    }
     made = tile.compile(matmul, types, constants, target="sm_90a", num_warps=8, num_stages=4)
     assembled = assemble(str(made.asm["ptx"]), CHIPS["sm_90a"])
     assert assembled.warnings == ()
+
+
+@pytest.mark.skipif(find_ptxas() is None, reason="no ptxas")
+@pytest.mark.parametrize("many", [False, True])
+def test_a_product_from_registers_has_enough_of_them_for_all_its_instructions(many: bool) -> None:
+    """Else ptxas lets each wait for the one before, and says so."""
+    types = {name: f"tensor<fp32, {box}>:16" for name, box in FLIPPED.items()}
+    constants = {
+        "bias": None,
+        "GROUP": 4,
+        "TURNED": False,
+        "FLIPPED": True,
+        "MANY": many,
+        "PRECISION": "tf32",
+    }
+    made = tile.compile(matmul, types, constants, target="sm_90a", num_warps=8, num_stages=4)
+    ptx = str(made.asm["ptx"])
+    trip = re.findall(r"wgmma\.(\w+)", loop_of(ptx))
+    assert trip == ["fence", *["mma_async"] * 4, "commit_group", "wait_group"]
+    assembled = assemble(ptx, CHIPS["sm_90a"])
+    assert assembled.warnings == ()
+    assert assembled.resources["matmul"].spill_bytes == 0
