@@ -114,7 +114,8 @@ def assemble(
         ptxas: The program; found if not given.
 
     Raises:
-        KernelError: There is no ptxas, it is too old for the chip, or refuses the user's options.
+        KernelError: There is no ptxas, it is too old for the chip, or refuses the user's options;
+            or a matrix instruction takes more registers than a thread may have.
         CompilerBug: It refuses the text; the message holds its words and the line.
     """
     program = ptxas or find_ptxas()
@@ -174,6 +175,11 @@ def _refusal(
         )
     if options and re.search(r"Unknown option|Invalid value .* for option|Argument expected", log):
         return KernelError(f"ptxas refuses the options {options!r}: {words}")
+    if few := _FEW_REGISTERS.search(words):
+        return KernelError(
+            f"a thread of this kernel takes {few[2]} registers or more, found {few[1]}",
+            hint="raise max_registers, or give a thread less: smaller blocks, or more warps",
+        )
     line = re.search(r"line (\d+)", words)
     lines = ptx.splitlines()
     shown = ""
@@ -182,6 +188,7 @@ def _refusal(
     return CompilerBug(f"ptxas rejects the PTX made for {chip.name}: {words}{shown}")
 
 
+_FEW_REGISTERS = re.compile(r"Insufficient registers \((\d+)\).* target of (\d+) or higher")
 _ENTRY = re.compile(r"Compiling entry function '([^']+)'")
 _FRAME = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 _FUNCTION = re.compile(r"Function properties for (\S+)")

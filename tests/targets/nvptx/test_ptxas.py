@@ -84,6 +84,20 @@ def test_options_reach_ptxas_and_bad_ones_are_the_users_error():
 
 
 @needs_ptxas
+def test_a_matrix_instruction_that_the_registers_do_not_suffice_for_is_the_users_error():
+    sums = ", ".join(f"%f{i}" for i in range(128))
+    body = f""".reg .f32 %f<128>; .reg .pred %on; setp.eq.u64 %on, %rd1, 0;
+    wgmma.fence.sync.aligned;
+    wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {{{sums}}}, %rd1, %rd1, %on, 1, 1, 0, 0;
+    wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;"""
+    text = ptx(body, "sm_90a")
+    assert assemble(text, chip("sm_90a")).cubin
+    with pytest.raises(KernelError, match=r"takes 1\d\d registers or more, found 64") as error:
+        assemble(text, chip("sm_90a"), max_registers=64)
+    assert "max_registers" in (error.value.hint or "")
+
+
+@needs_ptxas
 def test_ptx_newer_than_ptxas_says_to_update():
     found = find_ptxas()
     assert found is not None
