@@ -48,8 +48,9 @@ from tiledsl.transforms.kernels import kernels
 from tiledsl.transforms.memory_accesses import Accesses
 from tiledsl.transforms.pipelined_loop import STAGES, pipeline_loop
 from tiledsl.transforms.prefetch import Ahead, Way, copied_bytes, find_ahead
+from tiledsl.transforms.producers import is_asked_for, warps_of
 from tiledsl.transforms.simplify import tidy
-from tiledsl.transforms.specialize_warps import find_split, is_asked_for, split_kernel, warps_of
+from tiledsl.transforms.specialize_warps import find_split, split_kernel
 from tiledsl.transforms.trips import Trips
 
 _MOST_HELD = 2

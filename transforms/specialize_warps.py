@@ -1,24 +1,18 @@
 """Let a warp of its own copy the boxes of a loop, while the others do nothing but compute.
 
-Where one thread of those that compute copies boxes as well (`box_nest`, `pipelined_loop`), it waits
-in each trip until all warps have read a slot, with little work queued meanwhile. That costs nothing
-while products are long and one is in flight: two warpgroups, more than 128 columns each, both
-operands in shared memory. With one warpgroup, or narrow products, it does; and where the first
-operand comes from registers, because a trip then waits for its own product (`product_overlap`).
-Here the kernel is split in two: a *producer*, a warp beside those that the author asked for, runs
-through the loops with nothing in them but what the boxes' places depend on; the *consumers* run the
-kernel as it was, waiting for boxes and giving up slots (`box_ring`). Both go through all loops
-around as well, so that the producer is ahead by as many trips as there are slots, over whatever the
-consumers do between.
+Where that pays (`producers`) the kernel is split in two: a *producer*, a warp beside those that
+the author asked for, runs through the loops with nothing in them but what the boxes' places depend
+on; the *consumers* run the kernel as it was, waiting for boxes and giving up slots (`box_ring`).
+Both go through all loops around as well, so that the producer is ahead by as many trips as there
+are slots, over whatever the consumers do between.
 
     ring ; barrier
     scf.if tgpu.producer { loops: await readers of a slot, copy boxes to it }
     else { the kernel, in the loop: await a slot, product, give up the slot before }
 
 Loads that one product reads first have a ring of their own, and so have the boxes of the trip of
-the loop around, of which there are two slots if they fit. Where two warpgroups consume for several
-products, or for a large one from registers, the producer is a warpgroup, too, that leaves its
-registers to the others (unless the author limits them), and each ring has a warp of it.
+the loop around, of which there are two slots if they fit. Where the producer is a warpgroup, that
+leaves its registers to the others, each ring has a warp of it.
 
 Scalars that both need are computed before the branch. A loop is left to others if its boxes' places
 depend on what only the consumers know, or something in a loop around may write what is read or must
@@ -27,8 +21,6 @@ come before it; `tile.warp_specialize` asks for the split (or for none), but nev
 
 from __future__ import annotations
 
-import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 
@@ -37,34 +29,31 @@ from mlir import ir
 from tiledsl.dialects import tgpu, tile
 from tiledsl.dialects.contracts import operations
 from tiledsl.dialects.layouts import Layouts
-from tiledsl.dialects.types import bit_width, is_tile, shape_of
+from tiledsl.dialects.types import is_tile
 from tiledsl.transforms.axis_facts import AxisFacts
 from tiledsl.transforms.box_nest import SCHEDULE, fitting, inner_slice, only_boxes, own_boxes
 from tiledsl.transforms.box_ring import Ring, end_rings, meet_at, number, rings_of
 from tiledsl.transforms.growing_loop import GrowingLoop
 from tiledsl.transforms.lanes import Lanes, select
-from tiledsl.transforms.late_products import Trip, find_trip
+from tiledsl.transforms.late_products import find_trip
 from tiledsl.transforms.loop_slice import LoopSlice, may_run_ahead, slice_loop
 from tiledsl.transforms.memory_accesses import Accesses
 from tiledsl.transforms.pipelined_loop import STAGES
 from tiledsl.transforms.prefetch import Ahead, Roles, Writes, is_cheap
+from tiledsl.transforms.producers import (
+    ASKED,
+    CONSUMERS,
+    PRODUCERS,
+    WARPGROUP,
+    takes_a_warpgroup,
+    warps_of,
+)
 from tiledsl.transforms.product_overlap import Chain, find_chain, let_fly
 from tiledsl.transforms.scf_ops import for_each, if_else
 from tiledsl.transforms.schedule import Role
 
-ASKED = "tile.warp_specialize"
-_WARPS = "tile.num_warps"
 _MOST_WARPS = 31
 """Warps beside which there is room for one more."""
-_WARP_SIZE, _WARPGROUP = 32, 4
-_PRODUCERS, _CONSUMERS = 40, 232
-"""Registers of a thread of one producing and two consuming warpgroups: shared out alike it would be
-168 of each. Nor are there more beside a single warp, which takes as many as four do."""
-_MANY_SUMS = 128
-"""Of a thread: 168 registers are too few for these and a first operand from registers. ptxas lets
-each instruction of such a product wait for the one before (its warning C7512)."""
-_NARROW = 128
-"""Columns of a product up to which a producer of its own pays, if both operands are in memory."""
 
 
 @dataclass(frozen=True)
@@ -104,46 +93,6 @@ class Split:
         twice = (*self.own, *self.own)
         loop = self.levels[0].loop.op
         return 2 if fitting(ahead, shared_bytes, self.loads, loop, twice) == ahead else 1
-
-
-def is_asked_for(loop: ir.Operation, kernel: ir.OpView) -> bool:
-    """Whether the author wants a producer for a loop, or says nothing and it should pay."""
-    if tgpu.PRODUCERS in kernel.operation.attributes:
-        return False
-    around = loop
-    while around.name == "scf.for":
-        if ASKED in around.attributes:
-            return ir.BoolAttr(around.attributes[ASKED]).value
-        parent = around.parent
-        assert parent is not None
-        around = parent.operation
-    return _pays(loop, kernel)
-
-
-def _pays(loop: ir.Operation, kernel: ir.OpView) -> bool:
-    """Whether a loop has one product, of one warpgroup or narrow or from registers."""
-    products = _products(loop)
-    if len(products) != 1:
-        return False
-    columns = re.search(r"n(\d+)k", products[0].instruction)
-    narrow = columns is not None and int(columns[1]) <= _NARROW
-    return narrow or not products[0].a_shared or warps_of(kernel) == _WARPGROUP
-
-
-def _products(loop: ir.Operation) -> list[tgpu.WarpgroupMmaOp]:
-    return [op for op in operations(loop) if isinstance(op, tgpu.WarpgroupMmaOp)]
-
-
-def _is_large(product: tgpu.WarpgroupMmaOp, kernel: ir.OpView) -> bool:
-    """Whether a product takes its first operand from registers, and has many sums beside."""
-    sums = math.prod(shape_of(product.result.type)) * bit_width(product.result.type) // 32
-    return not product.a_shared and sums >= _MANY_SUMS * warps_of(kernel) * _WARP_SIZE
-
-
-def warps_of(kernel: ir.OpView) -> int:
-    """Return how many warps a kernel's author asked for, one if it does not say."""
-    attributes = kernel.operation.attributes
-    return ir.IntegerAttr(attributes[_WARPS]).value if _WARPS in attributes else 1
 
 
 def find_split(
@@ -301,7 +250,7 @@ class _Build:
         self._kernel = kernel
         self._layouts = layouts
         self._slots, self._own_slots = slots
-        self._may_share = max_registers is None or max_registers >= _CONSUMERS
+        self._max_registers = max_registers
         self._loops = [level.loop for level in split.levels]
         self._inner = self._loops[-1]
         self._rings: dict[Ring, ir.Operation | None] = {}
@@ -320,11 +269,13 @@ class _Build:
             # With the wait for its product, where that may be late and slots are given up promptly.
             waits = {} if trip is None else trip.waits
             self._rings = {ring: waits.get(one) if one else None for one, ring in rings.items()}
-            shares = self._shares(trip)
+            shares = takes_a_warpgroup(
+                self._inner.op, self._kernel, trip is not None, self._max_registers
+            )
             if shares:
                 # A warp for each: none waits for another's slot.
                 for issuer, ring in enumerate(self._every_ring):
-                    ring.issuer = issuer % _WARPGROUP
+                    ring.issuer = issuer % WARPGROUP
             meet_at(self._every_ring)
             if not self._shared_out:
                 tgpu.BarrierOp.build(memory="shared")
@@ -332,7 +283,7 @@ class _Build:
 
             def produce() -> list[ir.Value]:
                 if shares:
-                    tgpu.SetRegistersOp.build(count=_PRODUCERS, fewer=True)
+                    tgpu.SetRegistersOp.build(count=PRODUCERS, fewer=True)
                 self._produce(0, {}, _Counters.of([number(n) for n in (0, 1, 1, 0, 1)]))
                 return []
 
@@ -351,16 +302,9 @@ class _Build:
                 op.move_before(end.operation)
         if shares:
             place = ir.InsertionPoint.at_block_begin(branch.regions[1].blocks[0])
-            tgpu.SetRegistersOp.build(count=_CONSUMERS, loc=self._inner.op.location, ip=place)
-        more = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), _WARPGROUP if shares else 1)
+            tgpu.SetRegistersOp.build(count=CONSUMERS, loc=self._inner.op.location, ip=place)
+        more = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), WARPGROUP if shares else 1)
         self._kernel.operation.attributes[tgpu.PRODUCERS] = more
-
-    def _shares(self, trip: Trip | None) -> bool:
-        """Whether the producer is a warpgroup, which leaves its registers to those that consume."""
-        needs = trip is not None or any(
-            _is_large(one, self._kernel) for one in _products(self._inner.op)
-        )
-        return needs and self._may_share and warps_of(self._kernel) == 2 * _WARPGROUP
 
     @property
     def _every_ring(self) -> list[Ring]:
