@@ -142,6 +142,8 @@ class _Assembler:
 
     def _assembled(self, ptx: str) -> Assembled:
         extra, limit = self.options.ptxas_options, self.options.max_registers
+        if limit is not None:
+            limit = min(limit, self.chip.most_registers(self.threads))
         return ptxas.assemble(ptx, self.chip, options=extra, max_registers=limit)
 
     def _spills(self, made: Assembled) -> int:

@@ -110,6 +110,12 @@ class Chip:
         by_shared = self.shared_bytes_per_sm // block_shared
         return min(self.blocks_per_sm, by_warps, warps_by_registers // warps, by_shared)
 
+    def most_registers(self, threads: int) -> int:
+        """How many registers a thread can have for a block of so many threads to fit at all."""
+        # As many warps on each scheduler: a ninth warp takes as much as four.
+        each = -(-threads // (4 * WARP_SIZE))
+        return min(self.registers_per_sm // 4 // each // 256 * 8, MAX_REGISTERS_PER_THREAD)
+
 
 CHIPS: dict[str, Chip] = {
     chip.name: chip

@@ -110,10 +110,11 @@ class NvptxMachine:
 
     def function_attributes(self, kernel: Kernel) -> dict[str, ir.Attribute]:
         """Return the kernel's calling convention and its numbers of threads and registers."""
+        threads = kernel.threads + kernel.more_threads
         found: dict[str, ir.Attribute] = {
             "CConv": ir.Attribute.parse("#llvm.cconv<ptx_kernelcc>"),
             "nvvm.kernel": ir.UnitAttr.get(),
-            "nvvm.reqntid": ir.DenseI32ArrayAttr.get([kernel.threads + kernel.more_threads]),
+            "nvvm.reqntid": ir.DenseI32ArrayAttr.get([threads]),
         }
         # Where roles share registers out, ptxas must know how many there are to begin with.
         shares = kernel.more_threads > self.warp_size
@@ -122,7 +123,9 @@ class NvptxMachine:
         if self.blocks > 1:
             found["nvvm.cluster_dim"] = ir.DenseI32ArrayAttr.get([self.blocks, 1, 1])
         if self.max_registers is not None:
-            found["nvvm.maxnreg"] = ir.IntegerAttr.get(integer(32), self.max_registers)
+            # ptxas takes a limit at its word, where it would see by itself what all threads need.
+            limit = min(self.max_registers, self.chip.most_registers(threads))
+            found["nvvm.maxnreg"] = ir.IntegerAttr.get(integer(32), limit)
         return found
 
     def declare(self, kernel: Kernel) -> None:

@@ -50,6 +50,9 @@ FORMS = [
     ("across", "fp32", "fp32", 128, 128, {}, 1),
     # Registers are not the program's to share out.
     ("across", "fp32", "fp32", 128, 256, {"max_registers": 168}, 1),
+    ("across", "fp32", "fp32", 128, 256, {"max_registers": 231}, 1),
+    ("across", "fp32", "fp32", 128, 256, {"max_registers": 232}, 4),
+    ("across", "fp32", "fp32", 128, 256, {"max_registers": 255}, 4),
     # One warpgroup has as many as a thread can have.
     ("across", "fp32", "fp32", 64, 256, {"num_warps": 4}, 1),
 ]
@@ -74,6 +77,8 @@ def test_a_product_from_registers_has_a_producer_and_a_large_one_its_registers(
     assert f".reqntid {32 * (options['num_warps'] + warps)}" in ptx
     found = re.findall(r"setmaxnreg\.(\w+)\.sync\.aligned\.u32 (\d+)", ptx)
     assert found == ([("dec", "40"), ("inc", "232")] if warps == 4 else [])
+    # What producers need as well no limit of the author's takes from them.
+    assert ("max_registers" in options) == (".maxnreg 168" in ptx)
 
 
 @pytest.mark.parametrize("stages", [1, 2, 4])

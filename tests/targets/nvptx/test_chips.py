@@ -78,3 +78,12 @@ def test_resident_blocks_follow_the_scarcest_resource(
     name: str, threads: int, registers: int, shared: int, blocks: int
 ):
     assert chip(name).resident_blocks(threads, registers, shared) == blocks
+
+
+@pytest.mark.parametrize("name", CHIPS)
+@pytest.mark.parametrize("warps", [*range(1, 17), 24, 31, 32])
+def test_with_the_most_registers_a_block_fits_and_with_more_it_does_not(name: str, warps: int):
+    each, threads = chip(name), 32 * warps
+    most = each.most_registers(threads)
+    assert each.resident_blocks(threads, most, 0) >= 1
+    assert most == each.max_registers or each.resident_blocks(threads, most + 1, 0) == 0
