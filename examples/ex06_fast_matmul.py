@@ -238,6 +238,8 @@ def multiply(
     m, k = a.shape
     n = b.shape[0 if turned else 1]
     c = empty(a, m, n) if out is None else out
+    if 0 in c.shape:
+        return c
     # Matrix instructions take b in either order if it has 16 bits, else with k contiguous. The
     # first factor of tf32 may lie either way, too, as it can come from registers; not that of 8
     # bits, of which a register holds four along k.
@@ -256,6 +258,9 @@ def multiply(
         if flipped:
             rows, columns = columns, rows
         some = b[columns] if turned else b[:, columns]
+        if precision == "tf32x3" and not num_stages:
+            # High and low parts of the operands take the room of the other boxes.
+            options = {**options, "num_stages": 2}
         matmul[programs,](
             tile.TensorDescriptor(a[rows], (block_m, block_k)),
             tile.TensorDescriptor(some, (block_n, block_k) if turned else (block_k, block_n)),

@@ -12,6 +12,8 @@ waits for whom within it stays as it was. A loop qualifies if
 
 - exactly one product, the first, depends on no other of the trip, and on no late sum;
 - every product that depends on the first is late, and depends on no other late one;
+- what a late product takes from registers lies there as the trip computes it: threads that exchange
+  it first would overwrite, a trip on, what the product still reads;
 - streams share neither memory nor barriers with what stays in the trip;
 - there are no other effects in the loop.
 """
@@ -25,7 +27,7 @@ from mlir import ir
 
 from tiledsl.dialects import tgpu, tile
 from tiledsl.dialects.contracts import operations
-from tiledsl.dialects.types import is_shared
+from tiledsl.dialects.types import is_shared, is_tile, shape_of
 from tiledsl.transforms.effects import TERMINATORS, is_control, is_pure
 from tiledsl.transforms.rewrite import terminator
 
@@ -113,6 +115,8 @@ def find_trip(loop: ir.Operation) -> Trip | None:
         return None
     if needs.values(first[0].mma.operation) & sums:
         return None
+    if any(_is_exchanged(one.mma.a) for one in late.values() if not one.mma.a_shared):
+        return None
     moved = _streams(ops, late, first[0])
     return None if moved is None else Trip(loop, ops, first[0], late, moved)
 
@@ -144,6 +148,23 @@ def _sums(loop: ir.Operation, products: list[Product]) -> dict[int, Product] | N
             return None
         found[uses[0].operand_number] = one
     return found or None
+
+
+def _is_exchanged(operand: ir.Value) -> bool:
+    """Whether threads exchange an operand on the way from the product that it follows from."""
+    shape, work = shape_of(operand.type), [operand]
+    seen: set[ir.Value] = set()
+    while work:
+        value = work.pop()
+        if value in seen or isinstance(value.owner, ir.Block):
+            continue
+        seen.add(value)
+        if isinstance(value.owner, tgpu.ConvertLayoutOp):
+            return True
+        if not isinstance(value.owner, tgpu.WarpgroupWaitOp):
+            operands = value.owner.operation.operands
+            work += [one for one in operands if is_tile(one.type) and shape_of(one.type) == shape]
+    return False
 
 
 class _Needs:

@@ -80,7 +80,9 @@ def _pays(loop: ir.Operation, kernel: ir.OpView) -> bool:
         return False
     columns = re.search(r"n(\d+)k", products[0].instruction)
     narrow = columns is not None and int(columns[1]) <= _NARROW
-    return narrow or not products[0].a_shared or warps_of(kernel) == WARPGROUP
+    # More warps than eight have no registers to spare for one more.
+    apart = not products[0].a_shared and warps_of(kernel) <= 2 * WARPGROUP
+    return narrow or apart or warps_of(kernel) == WARPGROUP
 
 
 def _products(loop: ir.Operation) -> list[tgpu.WarpgroupMmaOp]:

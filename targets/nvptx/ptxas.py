@@ -177,8 +177,9 @@ def _refusal(
         return KernelError(f"ptxas refuses the options {options!r}: {words}")
     if few := _FEW_REGISTERS.search(words):
         return KernelError(
-            f"a thread of this kernel takes {few[2]} registers or more, found {few[1]}",
-            hint="raise max_registers, or give a thread less: smaller blocks, or more warps",
+            f"a thread of this kernel takes {few[2]} registers or more, and can have {few[1]} "
+            "beside so many others, or because of max_registers",
+            hint="give a thread less: smaller blocks, or more warps",
         )
     line = re.search(r"line (\d+)", words)
     lines = ptx.splitlines()

@@ -190,6 +190,30 @@ def test_fast_matmul_in_tf32(place: str, turned: bool) -> None:
 
 
 @pytest.mark.parametrize("turned", [False, True], ids=["plain", "turned"])
+def test_fast_matmul_of_nothing(turned: bool) -> None:
+    for m, n, k in ((0, 64, 32), (64, 0, 32), (0, 0, 0)):
+        a, b = np.ones((m, k), np.float32), np.ones((n, k) if turned else (k, n), np.float32)
+        for precision in ("ieee", "tf32", "tf32x3"):
+            with tile.device("emulate:sm_90a"):
+                assert ex06.multiply(a, b, turned=turned, precision=precision).shape == (m, n)
+
+
+@pytest.mark.parametrize("block", [(128, 256), (128, 128), (64, 128)])
+@pytest.mark.parametrize("turned", [False, True], ids=["plain", "turned"])
+@pytest.mark.parametrize("many", [False, True], ids=["one", "many"])
+def test_every_tile_that_is_chosen_fits_in_three_products(
+    block: tuple[int, int], turned: bool, many: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ex06, "PROCESSORS", 1 if many else 132)
+    rng = np.random.default_rng(5)
+    a, b = (rng.integers(-3, 4, shape).astype(np.float32) for shape in ((130, 32), (32, 36)))
+    given = np.ascontiguousarray(b.T) if turned else b
+    with tile.device("emulate:sm_90a"):
+        found = ex06.multiply(a, given, turned=turned, precision="tf32x3", block=block)
+    np.testing.assert_array_equal(found, a @ b)
+
+
+@pytest.mark.parametrize("turned", [False, True], ids=["plain", "turned"])
 def test_fast_matmul_of_arrays_that_begin_anywhere(place: str, turned: bool) -> None:
     a, b = (ordinary(HALF, 64 * 72 + 1, s)[1:].reshape(64, 72) for s in (1, 2))
     b = b if turned else b.reshape(72, 64)

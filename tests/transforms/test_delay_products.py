@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import numpy as np
 import pytest
 
 import tiledsl as tile
 from examples.ex05_attention import attention_forward
+from tests.kernels.both_modes import launch_in_both_modes
 
 TYPES = {
     **dict.fromkeys(("q", "k", "v", "out"), "*bf16:16"),
@@ -124,3 +126,32 @@ def test_only_products_that_a_loop_carries_alone_are_late(mode: str, delayed: bo
     types = {**dict.fromkeys("abc", "*fp16:16"), "out": "*fp32:16", "N": "i32"}
     made = tile.compile(chained, types, {"MODE": mode, "BLOCK": 64}, target="sm_90a", num_warps=4)
     assert ("pending = 1" in str(made.asm["tgpu"])) == delayed
+
+
+@tile.jit
+def chained_in_tf32(a, b, d, c, M, N, P, K):
+    """Sum (a[:, k] @ b[:, k].T) @ d.T over blocks k of K."""
+    left = tile.make_tensor_descriptor(a, [M, K], [K, 1], [64, 32])
+    right = tile.make_tensor_descriptor(b, [P, K], [K, 1], [32, 32])
+    last = tile.make_tensor_descriptor(d, [N, P], [P, 1], [64, 32])
+    acc = tile.zeros((64, 64), tile.float32)
+    for k in tile.range(0, K, 32):
+        s = tile.dot(left.load([0, k]), tile.trans(right.load([0, k])), input_precision="tf32")
+        y = tile.trans(last.load([0, 0]))
+        acc = tile.dot(s, y, acc, input_precision="tf32")
+    out = tile.make_tensor_descriptor(c, [M, N], [N, 1], [64, 64])
+    out.store([0, 0], acc)
+
+
+@pytest.mark.parametrize("stages", [2, 3])
+def test_a_product_whose_operand_threads_exchange_is_not_late(
+    monkeypatch: pytest.MonkeyPatch, stages: int
+) -> None:
+    launch_in_both_modes(monkeypatch)
+    rng = np.random.default_rng(6)
+    shapes = ((64, 96), (32, 96), (64, 32))
+    a, b, d = (rng.integers(-2, 3, shape).astype(np.float32) for shape in shapes)
+    c = np.full((64, 64), np.nan, np.float32)
+    with tile.device("emulate:sm_90a"):
+        chained_in_tf32[1,](a, b, d, c, 64, 64, 32, 96, num_stages=stages)
+    np.testing.assert_array_equal(c, a @ b.T @ d.T)

@@ -53,6 +53,8 @@ FORMS = [
     ("across", "fp32", "fp32", 128, 256, {"max_registers": 231}, 1),
     ("across", "fp32", "fp32", 128, 256, {"max_registers": 232}, 4),
     ("across", "fp32", "fp32", 128, 256, {"max_registers": 255}, 4),
+    # One more beside sixteen warps would leave 96 to each.
+    ("across", "fp32", "fp32", 256, 256, {"num_warps": 16}, 0),
     # One warpgroup has as many as a thread can have.
     ("across", "fp32", "fp32", 64, 256, {"num_warps": 4}, 1),
 ]

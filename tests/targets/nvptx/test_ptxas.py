@@ -92,9 +92,8 @@ def test_a_matrix_instruction_that_the_registers_do_not_suffice_for_is_the_users
     wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;"""
     text = ptx(body, "sm_90a")
     assert assemble(text, chip("sm_90a")).cubin
-    with pytest.raises(KernelError, match=r"takes 1\d\d registers or more, found 64") as error:
+    with pytest.raises(KernelError, match=r"takes 1\d\d registers or more, and can have 64"):
         assemble(text, chip("sm_90a"), max_registers=64)
-    assert "max_registers" in (error.value.hint or "")
 
 
 @needs_ptxas
