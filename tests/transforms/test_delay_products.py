@@ -1,5 +1,10 @@
 """Second products done a trip late: which loops qualify, and what their trips look like then."""
 
+# Kernels are traced, not typed.
+# pyright: reportMissingParameterType=false, reportUnknownParameterType=false
+# pyright: reportUnknownVariableType=false, reportUnknownMemberType=false
+# pyright: reportUnknownArgumentType=false, reportUntypedFunctionDecorator=false
+
 from __future__ import annotations
 
 import re
