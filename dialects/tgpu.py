@@ -40,6 +40,8 @@ TensorMap = dialect_type("tgpu.tensor_map", "a description of a tensor that the 
 ARRIVALS = ("thread", "warps")
 OVERLAPS = "tgpu.overlaps"
 """A kernel's attribute: it waits for the launch before by itself (`tgpu.await_launches`)."""
+IN_PLACE = "tgpu.in_place"
+"""An attribute of a load: it is done where it stands, and its addresses are computed there."""
 LATE = "tgpu.late"
 """An attribute of a load: it may happen as late as it is used, beyond what the kernel writes."""
 PIECES = "tgpu.pieces"

@@ -60,6 +60,12 @@ def place_shared(module: ir.Module, *, limit: int) -> None:
         _keep_to_the_end(kernel, moments)
 
 
+def fits(kernel: ir.OpView, limit: int) -> bool:
+    """Whether a kernel's buffers, as they are used now, fit into `limit` bytes."""
+    moments = _Moments.of(kernel)
+    return place([moments.lifetime(alloc) for alloc in moments.allocs]).bytes <= limit
+
+
 def _placed(moments: _Moments, limit: int) -> Placement:
     """Place a kernel's buffers, sharing no more than there is need to."""
     lifetimes = [moments.lifetime(alloc) for alloc in moments.allocs]

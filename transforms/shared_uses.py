@@ -34,6 +34,15 @@ def buffer_uses(buffer: ir.Value) -> BufferUses:
     return found
 
 
+def whole_buffer(value: ir.Value) -> ir.Value:
+    """Return the whole buffer behind a slot."""
+    owner = value.owner
+    while not isinstance(owner, ir.Block) and isinstance(owner.opview, tgpu.SlotOp):
+        value = owner.opview.buffer
+        owner = value.owner
+    return value
+
+
 def reads_shared(op: tgpu.WarpgroupMmaOp, operand: int) -> bool:
     """Whether a product of warpgroups reads one of its operands in shared memory."""
     return operand == 1 or (operand == 0 and op.a_shared)

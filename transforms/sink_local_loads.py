@@ -25,7 +25,7 @@ from mlir import ir
 from tiledsl.dialects import tgpu
 from tiledsl.dialects.contracts import operations
 from tiledsl.transforms.kernels import kernels
-from tiledsl.transforms.shared_uses import buffer_uses
+from tiledsl.transforms.shared_uses import buffer_uses, whole_buffer
 
 
 def sink_local_loads(module: ir.Module) -> None:
@@ -41,7 +41,7 @@ def _sink(load: tgpu.LocalLoadOp) -> None:
     block = load.operation.block
     writers = {
         _within(user.operation, block)
-        for user in buffer_uses(_buffer(load.buffer)).users
+        for user in buffer_uses(whole_buffer(load.buffer)).users
         if not isinstance(user, tgpu.LocalLoadOp)
     }
     users = {_within(use.owner.operation, block) for use in load.tile.uses}
@@ -52,15 +52,6 @@ def _sink(load: tgpu.LocalLoadOp) -> None:
         for op in behind[1:]:
             first = op if op.is_before_in_block(first) else first
         load.operation.move_before(first)
-
-
-def _buffer(value: ir.Value) -> ir.Value:
-    """Return the whole buffer behind a slot."""
-    owner = value.owner
-    while not isinstance(owner, ir.Block) and isinstance(owner.opview, tgpu.SlotOp):
-        value = owner.opview.buffer
-        owner = value.owner
-    return value
 
 
 def _within(op: ir.Operation, block: ir.Block) -> ir.Operation | None:

@@ -30,6 +30,9 @@ TRIPLE = "amdgcn-amd-amdhsa"
 _ORDERS = (
     # With a few registers less to plan with than there are, estimates may be wrong by as many.
     ("amdgpu-num-vgpr", "248"),
+    ("amdgpu-num-vgpr", "240"),
+    # Room for one wave a SIMD is enough: nothing waits so that more waves may fit.
+    ("amdgpu-waves-per-eu", "1,1"),
     ("amdgpu-sched-strategy", "max-memory-clause"),
     ("amdgpu-sched-strategy", "max-ilp"),
 )

@@ -21,7 +21,8 @@ Annotations"; HSA runtime specification, "AQL kernel dispatch packet".
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from mlir import ir
@@ -53,6 +54,8 @@ _LOCAL_ONLY = '#llvm.mmra_tag<"amdgpu-synchronize-as":"local">'
 _PACKET_GRID = 12
 """Byte offset of grid_size_x in a dispatch packet; y and z follow, 4 bytes each."""
 _AXES = "xyz"
+_NOTHING = 0
+"""A mask of the kinds of instructions that may cross a `sched.barrier`."""
 _LDS_COUNT_GFX9, _LDS_COUNT_GFX11 = 0xC07F, 0xFC07
 """Operands of s_waitcnt: lgkmcnt(0), the other counters at their highest."""
 
@@ -67,6 +70,7 @@ class AmdMachine:
 
     extremes_at_once = 3
     permutes_bytes = True
+    orders_products = False
     matrix_loads = False
     matrix_stores = False
     max_access_bytes = Chip.max_access_bytes
@@ -176,6 +180,16 @@ class AmdMachine:
         _pin_loads()
         rocdl.s_barrier()
         _fence("acquire", "workgroup", memory)
+
+    @contextmanager
+    def in_place(self) -> Generator[None]:
+        """Let nothing come from behind to before, nor LDS accesses that follow before the loads.
+
+        LLVM's scheduler would compute addresses, two registers each, as early as it can.
+        """
+        emit.intrinsic("llvm.amdgcn.sched.barrier", [emit.i32(_NOTHING)])
+        yield
+        _pin_loads()
 
     def warp_barrier(self) -> None:
         """Keep the order of LDS accesses: a wave's lanes run together and LDS serves in order."""

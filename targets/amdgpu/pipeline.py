@@ -14,6 +14,7 @@ from tiledsl.targets.amdgpu.release_in_loops import release_in_loops
 from tiledsl.targets.gpu.line_locations import debug_scopes
 from tiledsl.targets.gpu.lower_to_machine import lower_to_machine
 from tiledsl.targets.gpu.share_divisors import share_divisors
+from tiledsl.targets.gpu.share_factors import share_factors
 from tiledsl.targets.gpu.split_registers import split_registers
 from tiledsl.targets.target import Options
 from tiledsl.transforms.assign_layouts import assign_layouts
@@ -27,11 +28,13 @@ from tiledsl.transforms.limit_tiles import limit_tiles
 from tiledsl.transforms.pipeline_loops import pipeline_loops
 from tiledsl.transforms.place_shared import place_shared
 from tiledsl.transforms.promote_floats import promote_floats
+from tiledsl.transforms.relieve_registers import relieve_registers
 from tiledsl.transforms.run import Step, upstream
 from tiledsl.transforms.select_mma import select_mma
 from tiledsl.transforms.share_conversions import share_conversions
 from tiledsl.transforms.simplify import simplify
 from tiledsl.transforms.sink_local_loads import sink_local_loads
+from tiledsl.transforms.split_depth import split_depth
 from tiledsl.transforms.swizzle_shared import swizzle_shared
 
 TO_LLVM = Step(
@@ -72,6 +75,16 @@ def tile_passes(chip: Chip, options: Options) -> Sequence[Step]:
         Step(expand_descriptors, TILE),
         Step(drop_true_masks, TILE),
         Step(expand_division, TILE),
+        # While products are of whole tiles; instructions and layouts are those of halves.
+        Step(
+            partial(
+                split_depth,
+                threads=options.num_warps * chip.wave_size,
+                max_registers=chip.max_vgprs,
+                stages=options.num_stages,
+            ),
+            TILE,
+        ),
         # Matrix instructions first: operands that none takes are cast, and casts expand below.
         Step(partial(select_mma, table=mma.table(chip), num_warps=options.num_warps), TILE),
         # Then types: which functions and casts are left to expand depends on them.
@@ -96,6 +109,11 @@ def tgpu_passes(chip: Chip, options: Options) -> Sequence[Step]:
         Step(partial(swizzle_shared, memory=memory), TGPU),
         # LLVM moves no read over a barrier, and operands that wait cost registers.
         Step(sink_local_loads, TGPU),
+        # What waits for products now waits where it must.
+        Step(
+            partial(relieve_registers, max_registers=chip.max_vgprs, shared_bytes=chip.lds_bytes),
+            TGPU,
+        ),
         # Barriers follow placement, because buffers may share bytes.
         Step(partial(place_shared, limit=chip.lds_bytes), TGPU),
         Step(insert_barriers, TGPU),
@@ -111,6 +129,8 @@ def machine_passes(chip: Chip, options: Options) -> Sequence[Step]:
         Step(release_in_loops, MACHINE),
         # While all registers of one divisor are in one vector.
         Step(share_divisors, MACHINE),
+        # While the registers of one product are in one vector.
+        Step(share_factors, MACHINE),
         # LLVM schedules what it gets: without this it spills, and takes long over it.
         Step(split_registers, MACHINE),
         TO_LLVM,

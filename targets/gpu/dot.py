@@ -2,11 +2,13 @@
 
 `tgpu.mma`'s layouts keep each instruction's registers together and in a known order
 (`layout_mma`), so an operand of one instruction is a slice of the tile's vector. Instructions go
-along k outermost: those next to each other do not wait for each other's sums.
+along k outermost: those next to each other do not wait for each other's sums. Of a step's operands
+those that take fewer registers are held, and the others pass (unless the assembler decides that).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,7 +30,7 @@ from tiledsl.targets.gpu.types import is_fp8
 
 
 @dataclass(frozen=True)
-class _Counts:
+class Counts:
     """How a thread's registers split into instructions.
 
     Attributes:
@@ -44,9 +46,7 @@ class _Counts:
     k: int
 
 
-def _count(
-    op: tgpu.MmaOp, fragments: Fragments, a: ir.Value, b: ir.Value, acc: ir.Value
-) -> _Counts:
+def _count(op: tgpu.MmaOp, fragments: Fragments, a: ir.Value, b: ir.Value, acc: ir.Value) -> Counts:
     *batch, _, depth = shape_of(op.a.type)
     products = batch[0] if batch else 1
     k = depth * fragments.k_steps // fragments.a.shape[1]
@@ -55,7 +55,7 @@ def _count(
     n = emit.registers_of(b) // (products * k * held["b"])
     if products * m * n * held["acc"] != emit.registers_of(acc):
         raise CompilerBug(f"expected operands in layouts of {op.instruction}, found {op}")
-    return _Counts(products, m, n, k)
+    return Counts(products, m, n, k)
 
 
 def _mma(lowering: Lowering, op: tgpu.MmaOp) -> None:
@@ -75,18 +75,39 @@ def _mma(lowering: Lowering, op: tgpu.MmaOp) -> None:
         pieces = (emit.part(value, start, size[name]) for start in starts)
         return [machine.mma_fragment(entry, piece) for piece in pieces]
 
-    total = counts.batch * counts.m * counts.n
     sums, lefts, rights = fragments_of(acc, "acc"), fragments_of(a, "a"), fragments_of(b, "b")
+    by_rows = machine.orders_products or goes_by_rows(a, b, counts)
     for kk in range(counts.k):
-        for i in range(total):
-            row, column = divmod(i, counts.n)
-            product = row // counts.m
+        for row, column in places(counts, by_rows):
             left = lefts[row * counts.k + kk]
-            right = rights[(product * counts.n + column) * counts.k + kk]
+            right = rights[(row // counts.m * counts.n + column) * counts.k + kk]
             if fragments.swapped:
                 left, right = right, left
+            i = row * counts.n + column
             sums[i] = machine.mma(entry, left, right, sums[i], unsigned)
     lowering.define(op.result, machine.mma_result(entry, sums))
+
+
+def goes_by_rows(a: ir.Value, b: ir.Value, counts: Counts) -> bool:
+    """Whether it is b's fragments of a step that should be held while a's pass, one by one.
+
+    It is where that takes no more registers than the other way round.
+    """
+    left, right = (
+        emit.registers_of(v) * emit.width_of(v.type) // counts.batch // counts.k for v in (a, b)
+    )
+    return right + left // counts.m <= left + right // counts.n
+
+
+def places(counts: Counts, by_rows: bool) -> Iterator[tuple[int, int]]:
+    """Give rows, those of all products one behind the other, and columns of instructions."""
+    for product in range(counts.batch):
+        rows = range(product * counts.m, (product + 1) * counts.m)
+        columns = range(counts.n)
+        if by_rows:
+            yield from ((row, column) for row in rows for column in columns)
+        else:
+            yield from ((row, column) for column in columns for row in rows)
 
 
 def _fma_dot(lowering: Lowering, op: tgpu.FmaDotOp) -> None:

@@ -18,6 +18,7 @@ Conventions:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -183,12 +184,25 @@ class Machine(Protocol):
         """
         ...
 
+    def in_place(self) -> AbstractContextManager[None]:
+        """Return the context in which loads are built that are to be done where they stand.
+
+        Nothing of them is done before what precedes, and no access of shared memory that follows
+        before they are on their way.
+        """
+        ...
+
     def warp_barrier(self) -> None:
         """The threads of a warp meet, shared memory accesses become visible to one another."""
         ...
 
     def shuffle_xor(self, word: ir.Value, mask: int) -> ir.Value:
         """Return the word of the lane whose number differs in the bits of `mask`."""
+        ...
+
+    @property
+    def orders_products(self) -> bool:
+        """Whether what assembles the code puts matrix instructions into an order of its own."""
         ...
 
     @property

@@ -69,7 +69,14 @@ def hints_of(op: Any) -> Hints:
 def _load(lowering: Lowering, op: Any) -> None:
     if not is_tile(op.result.type):
         _load_scalar(lowering, op)
-        return
+    elif tgpu.IN_PLACE in op.operation.attributes:
+        with lowering.machine.in_place():
+            _load_tile(lowering, op)
+    else:
+        _load_tile(lowering, op)
+
+
+def _load_tile(lowering: Lowering, op: Any) -> None:
     pointers = lowering.pointers(op.ptr)
     addresses = Addresses(pointers)
     width = access_width(lowering, op.ptr, op.mask)

@@ -8,6 +8,7 @@ last of all.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -183,6 +184,10 @@ class NvptxMachine:
             arguments = [i32(_BARRIER_OF_SOME), i32(threads)]
             intrinsic("llvm.nvvm.barrier.cta.sync.aligned.count", arguments)
 
+    def in_place(self) -> AbstractContextManager[None]:
+        """Leave it to ptxas."""
+        return nullcontext()
+
     def warp_barrier(self) -> None:
         """`bar.warp.sync`."""
         intrinsic("llvm.nvvm.bar.warp.sync", [i32(_ALL_LANES)])
@@ -191,6 +196,11 @@ class NvptxMachine:
         """`shfl.sync.bfly`."""
         arguments = [i32(_ALL_LANES), word, i32(mask), i32(_LAST_LANE)]
         return intrinsic("llvm.nvvm.shfl.sync.bfly.i32", arguments, integer(32))
+
+    @property
+    def orders_products(self) -> bool:
+        """Yes: ptxas does."""
+        return True
 
     @property
     def permutes_bytes(self) -> bool:

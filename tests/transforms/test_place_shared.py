@@ -11,7 +11,8 @@ from tiledsl.dialects import contracts, tgpu
 from tiledsl.dialects.context import parse
 from tiledsl.dialects.contracts import operations
 from tiledsl.dialects.diagnostics import KernelError
-from tiledsl.transforms.place_shared import place_shared
+from tiledsl.transforms.kernels import kernels
+from tiledsl.transforms.place_shared import fits, place_shared
 
 LAYOUTS = """
   "tgpu.layout"() {sym_name = "x", map = "register=[[64],[128],[256],[512]] lane=[[1],[2],[4],[8],[16]] warp=[[32]] shape=[1024]"} : () -> ()
@@ -123,3 +124,11 @@ def test_what_does_not_fit_is_the_authors_mistake():
         "  --> -:L:C\n"
         "  hint: use smaller tiles or fewer stages"
     )
+
+
+def test_whether_buffers_fit_can_be_asked_before_they_are_placed():
+    text = alloc("a") + store("a") + load("a") + alloc("b") + store("b") + load("b")
+    module = module_of(text)
+    (kernel,) = kernels(module)
+    assert fits(kernel, BYTES)
+    assert not fits(kernel, BYTES - 1)

@@ -12,7 +12,9 @@ from tests.targets.gpu.running import run, to_machine
 from tests.transforms.arith_evaluator import DTYPES
 from tests.transforms.tile_kernels import Kernel, matmul
 from tiledsl.dialects import tile
+from tiledsl.dialects.context import context
 from tiledsl.dialects.types import tile_type
+from tiledsl.targets.gpu import dot, emit
 
 CASES = {
     "f16": "f32",
@@ -166,3 +168,25 @@ def test_a_transposed_operand_multiplies_like_one_loaded_so(element: str, turned
     c = np.zeros((32, 32), DTYPES[acc])
     run(to_machine(k.finish()), *given, c)
     assert np.array_equal(c, a.astype(DTYPES[acc]) @ b.astype(DTYPES[acc]))
+
+
+@pytest.mark.parametrize(
+    ("counts", "by_rows"),
+    [
+        ((4, 4), True),
+        # Few rows are held, many columns pass; and the other way round.
+        ((2, 8), False),
+        ((8, 2), True),
+    ],
+)
+def test_a_product_holds_the_operand_that_takes_fewer_registers(
+    counts: tuple[int, int], by_rows: bool
+) -> None:
+    rows, columns = counts
+    with context(), ir.Location.unknown(), ir.InsertionPoint(ir.Module.create().body):
+        a, b = (emit.zero(emit.vector_of(8 * n, ir.F16Type.get())) for n in counts)
+        shape = dot.Counts(1, rows, columns, 1)
+        assert dot.goes_by_rows(a, b, shape) == by_rows
+        places = list(dot.places(shape, by_rows))
+    assert sorted(places) == [(i, j) for i in range(rows) for j in range(columns)]
+    assert places[1] == ((0, 1) if by_rows else (1, 0))
