@@ -35,7 +35,6 @@ becomes
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mlir import ir
@@ -46,7 +45,7 @@ from tiledsl.dialects.layouts import Layouts
 from tiledsl.transforms.effects import is_plain_load, is_pure
 from tiledsl.transforms.kernels import kernels
 from tiledsl.transforms.place_shared import fits
-from tiledsl.transforms.rewrite import ancestor
+from tiledsl.transforms.rewrite import ancestor, in_order
 from tiledsl.transforms.shared_uses import buffer_uses, whole_buffer
 from tiledsl.transforms.tile_registers import OTHERS, most_alive
 
@@ -98,7 +97,7 @@ def _read_again(load: tgpu.LocalLoadOp, loop: ir.Operation) -> bool:
             load.operation.is_before_in_block(place) and place.is_before_in_block(loop)
         ):
             return False
-    load.operation.move_before(_first([user.operation for user in users]))
+    load.operation.move_before(in_order([user.operation for user in users])[0])
     return True
 
 
@@ -123,11 +122,11 @@ class _Staged:
 def _take_turns(body: ir.Block) -> None:
     """Store what is for the next trip as early as can be, and load the next only then."""
     staged = [found for op in body.operations if (found := _staged(op, body)) is not None]
-    readers = _in_order(list(dict.fromkeys(one.reader for one in staged)))
+    readers = in_order(list(dict.fromkeys(one.reader for one in staged)))
     if len(readers) < 2:
         return
     turns = [[one for one in staged if one.reader == reader] for reader in readers]
-    if not _may_wait(_first([one.load for one in staged]), readers[-2], body):
+    if not _may_wait(in_order([one.load for one in staged])[0], readers[-2], body):
         return
     place: ir.Operation | None = None
     for reader, turn in zip(readers, turns, strict=True):
@@ -158,12 +157,12 @@ def _staged(op: ir.OpView, body: ir.Block) -> _Staged | None:
     ]
     if not others or not all(other.is_before_in_block(op.operation) for other in others):
         return None
-    last = _in_order(others)[-1]
+    last = in_order(others)[-1]
     if isinstance(last.opview, tgpu.LocalLoadOp):
         # Products read a step at a time, and nothing moves a read over a write.
         users = [ancestor(use.owner.operation, body) for use in last.opview.tile.uses]
         inside = [user for user in users if user is not None]
-        last = _first(inside) if inside else last
+        last = in_order(inside)[0] if inside else last
     return _Staged(load, op, last) if last.is_before_in_block(op.operation) else None
 
 
@@ -185,12 +184,3 @@ def _slots(store: tgpu.LocalStoreOp, body: ir.Block) -> list[ir.Operation]:
     if isinstance(owner, ir.Block) or not isinstance(owner.operation.opview, tgpu.SlotOp):
         return []
     return [owner.operation] if owner.operation.block == body else []
-
-
-def _in_order(ops: Sequence[ir.Operation]) -> list[ir.Operation]:
-    """Return ops of one block in their order."""
-    return sorted(ops, key=lambda op: sum(other.is_before_in_block(op) for other in ops))
-
-
-def _first(ops: Sequence[ir.Operation]) -> ir.Operation:
-    return _in_order(ops)[0]

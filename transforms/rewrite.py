@@ -84,6 +84,11 @@ def ancestor(op: ir.Operation, block: ir.Block) -> ir.Operation | None:
     return found
 
 
+def in_order(ops: Sequence[ir.Operation]) -> list[ir.Operation]:
+    """Return ops of one block in their order."""
+    return sorted(ops, key=lambda op: sum(other.is_before_in_block(op) for other in ops))
+
+
 def terminator(block: ir.Block) -> ir.Operation:
     """Give the last op of a block."""
     return block.operations[len(block.operations) - 1].operation

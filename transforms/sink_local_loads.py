@@ -25,6 +25,7 @@ from mlir import ir
 from tiledsl.dialects import tgpu
 from tiledsl.dialects.contracts import operations
 from tiledsl.transforms.kernels import kernels
+from tiledsl.transforms.rewrite import ancestor, in_order
 from tiledsl.transforms.shared_uses import buffer_uses, whole_buffer
 
 
@@ -40,22 +41,12 @@ def sink_local_loads(module: ir.Module) -> None:
 def _sink(load: tgpu.LocalLoadOp) -> None:
     block = load.operation.block
     writers = {
-        _within(user.operation, block)
+        ancestor(user.operation, block)
         for user in buffer_uses(whole_buffer(load.buffer)).users
         if not isinstance(user, tgpu.LocalLoadOp)
     }
-    users = {_within(use.owner.operation, block) for use in load.tile.uses}
+    users = {ancestor(use.owner.operation, block) for use in load.tile.uses}
     stops = [op for op in (writers | users) if op is not None]
     behind = [op for op in stops if load.operation.is_before_in_block(op)]
     if behind:
-        first = behind[0]
-        for op in behind[1:]:
-            first = op if op.is_before_in_block(first) else first
-        load.operation.move_before(first)
-
-
-def _within(op: ir.Operation, block: ir.Block) -> ir.Operation | None:
-    """Return the op of `block` that is or holds `op`; None if it is elsewhere."""
-    while op.parent is not None and op.block != block:
-        op = op.parent.operation
-    return None if op.parent is None else op
+        load.operation.move_before(in_order(behind)[0])

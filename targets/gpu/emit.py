@@ -136,6 +136,20 @@ def splat(scalar: ir.Value, registers: int) -> ir.Value:
     return vector.broadcast(vector_of(registers, scalar.type), scalar)
 
 
+def splatted(value: ir.Value) -> ir.Value | None:
+    """Return the scalar that is in every register of a vector, None if none is known to be."""
+    op = defining(value)
+    if op is None or op.name != "vector.broadcast" or is_vector(op.operands[0].type):
+        return None
+    return op.operands[0]
+
+
+def defining(value: ir.Value) -> Any:
+    """Return the op that a value is the result of, None of an argument."""
+    owner: Any = value.owner
+    return None if isinstance(owner, ir.Block) else owner.operation
+
+
 def like(scalar: ir.Value, type_: ir.Type) -> ir.Value:
     """Return a scalar as `type_` has it: in every register of a vector, or as it is."""
     return splat(scalar, type_.shape[0]) if isinstance(type_, ir.VectorType) else scalar

@@ -24,8 +24,6 @@ becomes
 
 from __future__ import annotations
 
-from typing import Any
-
 from mlir import ir
 from mlir.dialects import arith
 
@@ -45,11 +43,11 @@ def share_bounds(module: ir.Module) -> None:
             continue
         sums, bounds = op.operation.operands
         source, order = _shuffled(sums)
-        parts, bound = summands(source), _everywhere(bounds)
+        parts, bound = summands(source), emit.splatted(bounds)
         if parts is None:
             continue
         variable, constants = parts
-        known = ir.DenseIntElementsAttr(_defining(constants).attributes["value"])
+        known = ir.DenseIntElementsAttr(emit.defining(constants).attributes["value"])
         distances = [int(known[i]) for i in range(len(known))]
         if is_nonnegative(variable) and all(distance >= 0 for distance in distances):
             with ir.InsertionPoint(op), op.operation.location:
@@ -69,7 +67,7 @@ def share_bounds(module: ir.Module) -> None:
 
 def _number_everywhere(value: ir.Value) -> int | None:
     """Return the number that is in all registers of an i32 constant or some of them, or None."""
-    op = _defining(value)
+    op = emit.defining(value)
     if op is not None and op.name == "vector.shuffle":
         one, other = map(_number_everywhere, op.operands)
         return one if one == other else None
@@ -93,7 +91,7 @@ def _compare_apart(op: ir.OpView, constants: ir.Value, left: ir.Value) -> None:
 
 def _shuffled(sums: ir.Value) -> tuple[ir.Value, list[int] | None]:
     """Return the vector that i32 registers are taken from, and which; None for all of it."""
-    op = _defining(sums)
+    op = emit.defining(sums)
     if op is None or op.name != "vector.shuffle" or emit.scalar_of(sums.type) != emit.integer(32):
         return sums, None
     order = [int(i) for i in op.opview.mask]
@@ -114,32 +112,19 @@ def summands(sums: ir.Value) -> tuple[ir.Value, ir.Value] | None:
 
     Only sums that do not wrap count.
     """
-    op = _defining(sums)
+    op = emit.defining(sums)
     if op is None or op.name != "arith.addi" or "nsw" not in str(op.attributes["overflowFlags"]):
         return None
-    variable, constants = _everywhere(op.operands[0]), op.operands[1]
-    made = _defining(constants)
+    variable, constants = emit.splatted(op.operands[0]), op.operands[1]
+    made = emit.defining(constants)
     if variable is None or made is None or made.name != "arith.constant":
         return None
     return variable, constants
 
 
-def _everywhere(value: ir.Value) -> ir.Value | None:
-    """Return the scalar that is in all registers of a vector, or None."""
-    op = _defining(value)
-    if op is None or op.name != "vector.broadcast" or emit.is_vector(op.operands[0].type):
-        return None
-    return op.operands[0]
-
-
-def _defining(value: ir.Value) -> Any:
-    owner: Any = value.owner
-    return None if isinstance(owner, ir.Block) else owner
-
-
 def is_nonnegative(value: ir.Value) -> bool:
     """Return whether a scalar integer is at least 0 because of how it is made."""
-    op = _defining(value)
+    op = emit.defining(value)
     if op is None:
         return False
     match op.name:

@@ -24,7 +24,6 @@ becomes
 from __future__ import annotations
 
 from functools import reduce
-from typing import Any
 
 from mlir import ir
 from mlir.dialects import arith
@@ -44,7 +43,7 @@ def share_factors(module: ir.Module) -> None:
 
 def _share(op: ir.OpView, sums: ir.Value, factors: ir.Value) -> bool:
     """Replace a product if it is one of such sums and one number."""
-    factor = _everywhere(factors)
+    factor = emit.splatted(factors)
     common: list[ir.Value] = []
     distances: list[ir.Value] = []
     if factor is None or not _sort(sums, common, distances):
@@ -62,26 +61,13 @@ def _share(op: ir.OpView, sums: ir.Value, factors: ir.Value) -> bool:
 
 def _sort(sums: ir.Value, common: list[ir.Value], distances: list[ir.Value]) -> bool:
     """Sort a sum's terms into scalars that are in all registers and constants; or say no."""
-    op = _defining(sums)
+    op = emit.defining(sums)
     if op is None:
         return False
-    if (scalar := _everywhere(sums)) is not None:
+    if (scalar := emit.splatted(sums)) is not None:
         common.append(scalar)
         return True
     if op.name == "arith.constant":
         distances.append(sums)
         return True
     return op.name == "arith.addi" and all(_sort(v, common, distances) for v in op.operands)
-
-
-def _everywhere(value: ir.Value) -> ir.Value | None:
-    """Return the scalar that is in all registers of a vector, or None."""
-    op = _defining(value)
-    if op is None or op.name != "vector.broadcast" or emit.is_vector(op.operands[0].type):
-        return None
-    return op.operands[0]
-
-
-def _defining(value: ir.Value) -> Any:
-    owner: Any = value.owner
-    return None if isinstance(owner, ir.Block) else owner.operation

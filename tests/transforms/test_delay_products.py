@@ -1,10 +1,5 @@
 """Second products done a trip late: which loops qualify, and what their trips look like then."""
 
-# Kernels are traced, not typed.
-# pyright: reportMissingParameterType=false, reportUnknownParameterType=false
-# pyright: reportUnknownVariableType=false, reportUnknownMemberType=false
-# pyright: reportUnknownArgumentType=false, reportUntypedFunctionDecorator=false
-
 from __future__ import annotations
 
 import re
@@ -16,6 +11,7 @@ import pytest
 import tiledsl as tile
 from examples.ex05_attention import attention_forward
 from tests.kernels.both_modes import launch_in_both_modes
+from tests.transforms.chained_products import TYPES_OF_CHAINED, chained, chained_in_tf32
 
 TYPES = {
     **dict.fromkeys(("q", "k", "v", "out"), "*bf16:16"),
@@ -96,56 +92,15 @@ def test_what_packs_an_operand_stays_behind_the_wait(attention: Any) -> None:
     assert loop.index("arith.truncf") > loop.rindex('"tgpu.anchor"')
 
 
-@tile.jit
-def chained(
-    a: Any, b: Any, c: Any, out: Any, N: Any, MODE: tile.constexpr, BLOCK: tile.constexpr
-) -> None:
-    left = tile.make_tensor_descriptor(a, [BLOCK, BLOCK], [BLOCK, 1], [BLOCK, BLOCK])
-    right = tile.make_tensor_descriptor(b, [N, BLOCK], [BLOCK, 1], [BLOCK, BLOCK])
-    third = tile.make_tensor_descriptor(c, [N, BLOCK], [BLOCK, 1], [BLOCK, BLOCK])
-    x = left.load([0, 0])
-    acc = tile.zeros((BLOCK, BLOCK), tile.float32)
-    offsets = tile.arange(0, BLOCK)
-    tiles = out + offsets[:, None] * BLOCK + offsets[None, :]
-    for start in range(0, N, BLOCK):
-        scores = tile.dot(x, tile.trans(right.load([start, 0])))
-        values = third.load([start, 0])
-        if MODE == "independent":
-            acc = tile.dot(x, values, acc)
-            acc += scores
-        elif MODE == "used":
-            acc = tile.dot(scores.to(tile.float16), values, acc)
-            acc = tile.exp2(acc)
-        else:
-            acc = tile.dot(scores.to(tile.float16), values, acc)
-        if MODE == "stores":
-            tile.store(tiles, scores)
-    tile.store(tiles, acc)
-
-
 @pytest.mark.parametrize(
     ("mode", "delayed"),
     [("plain", True), ("independent", False), ("used", False), ("stores", False)],
 )
 def test_only_products_that_a_loop_carries_alone_are_late(mode: str, delayed: bool) -> None:
-    types = {**dict.fromkeys("abc", "*fp16:16"), "out": "*fp32:16", "N": "i32"}
-    made = tile.compile(chained, types, {"MODE": mode, "BLOCK": 64}, target="sm_90a", num_warps=4)
+    made = tile.compile(
+        chained, TYPES_OF_CHAINED, {"MODE": mode, "BLOCK": 64}, target="sm_90a", num_warps=4
+    )
     assert ("pending = 1" in str(made.asm["tgpu"])) == delayed
-
-
-@tile.jit
-def chained_in_tf32(a, b, d, c, M, N, P, K):
-    """Sum (a[:, k] @ b[:, k].T) @ d.T over blocks k of K."""
-    left = tile.make_tensor_descriptor(a, [M, K], [K, 1], [64, 32])
-    right = tile.make_tensor_descriptor(b, [P, K], [K, 1], [32, 32])
-    last = tile.make_tensor_descriptor(d, [N, P], [P, 1], [64, 32])
-    acc = tile.zeros((64, 64), tile.float32)
-    for k in tile.range(0, K, 32):
-        s = tile.dot(left.load([0, k]), tile.trans(right.load([0, k])), input_precision="tf32")
-        y = tile.trans(last.load([0, 0]))
-        acc = tile.dot(s, y, acc, input_precision="tf32")
-    out = tile.make_tensor_descriptor(c, [M, N], [N, 1], [64, 64])
-    out.store([0, 0], acc)
 
 
 @pytest.mark.parametrize("stages", [2, 3])
